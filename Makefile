@@ -1,0 +1,38 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-full lint format clean
+
+demo: $(READY)  ## what the SDK knows, from nothing to a result
+	$(BIN)/bcos-sdk models --dataset imagenet
+	$(BIN)/bcos-sdk models show resnet50
+
+test: lint  ## everything that CI checks
+	$(BIN)/pytest
+
+test-full: lint  ## the same, and every published model at full size
+	$(BIN)/pytest --full
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# `bcos` and `torchvision` are the oracle of the tests and nothing else. They are installed without
+# their dependencies because torchvision would otherwise ask for a torch of its own.
+$(READY): pyproject.toml constraints.txt Makefile
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+		|| { echo "bcos-sdk needs Python 3.10 or newer: make PYTHON=python3.11 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cpu,export,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps bcos torchvision
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,32 @@
+"""The packages behind each optional feature, and the error that names the extra to install."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from bcos_sdk.errors import MissingExtraError
+
+__all__ = ["require"]
+
+_EXTRA_OF_MODULE = {
+    "filelock": "export",
+    "onnx": "export",
+    "onnxruntime": "cpu",
+    "onnxscript": "export",
+    "safetensors": "export",
+    "tensorrt": "trt",
+    "tensorrt_rtx": "trt-rtx",
+    "torch": "export",
+}
+
+
+def require(*modules: str, purpose: str) -> None:
+    """Promise that every module can be imported, or raise an error that names the extra."""
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        extras = ",".join(sorted({_EXTRA_OF_MODULE[module] for module in missing}))
+        choice = "" if extras != "cpu" else "  (on a GPU machine: 'bcos-sdk[gpu]')"
+        raise MissingExtraError(
+            f"{purpose} needs {' and '.join(missing)}, not installed here",
+            hint=f"Install with: pip install 'bcos-sdk[{extras}]'{choice}",
+        )

@@ -1,0 +1,46 @@
+"""Attention as a linear map of its values, and the positions that tokens are told."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from bcos_sdk.models.layers._bcos import BcosLinear
+from bcos_sdk.models.layers._norms import TokenNorm
+
+__all__ = ["Attention", "sincos_positions"]
+
+
+class Attention(nn.Module):
+    """out(A(x) · v(x)) with A = softmax(q kᵀ / √d): linear in v, and A a constant in eval mode."""
+
+    def __init__(self, dim: int, heads: int, *, b: float = 2.0, max_out: int = 1) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm = TokenNorm(dim)
+        self.to_qkv = nn.Linear(dim, 3 * dim, bias=False)
+        self.to_out = BcosLinear(dim, dim, b=b, max_out=max_out)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        q, k, v = (self._split_heads(part) for part in self.to_qkv(self.norm(tokens)).chunk(3, dim=-1))
+        attention = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1)
+        if not self.training:
+            attention = attention.detach()
+        out: Tensor = self.to_out((attention @ v).transpose(1, 2).flatten(2))
+        return out
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        return torch.unflatten(x, -1, (self.heads, -1)).transpose(1, 2)
+
+
+def sincos_positions(rows: int, columns: int, dim: int, *, like: Tensor) -> Tensor:
+    """[sin cω, cos cω, sin rω, cos rω] for the token at row r and column c, row by row.
+
+    Published models were trained with a table computed in float32, so it is float32 until the end.
+    """
+    quarter = dim // 4
+    exponents = torch.arange(quarter, device=like.device) / (quarter - 1)
+    frequencies = 1 / 10000**exponents
+    r = torch.arange(rows, device=like.device).repeat_interleave(columns)[:, None] * frequencies
+    c = torch.arange(columns, device=like.device).repeat(rows)[:, None] * frequencies
+    return torch.cat([c.sin(), c.cos(), r.sin(), r.cos()], dim=1).to(like.dtype)

@@ -1,0 +1,160 @@
+"""models.yaml → `Registry`: parse, expand families of variants, validate, name every faulty key."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from bcos_sdk.errors import RegistryError, UnknownModelError
+from bcos_sdk.registry.schema import ModelSpec
+
+__all__ = ["Registry", "builtin_registry", "load_registry"]
+
+SCHEMA_VERSION = 1
+
+
+class Registry(Mapping[str, ModelSpec]):
+    """Models by name, in file order; an unknown name is an error that suggests the nearest."""
+
+    def __init__(self, models: Mapping[str, ModelSpec]) -> None:
+        self._models = dict(models)
+
+    def __getitem__(self, name: str) -> ModelSpec:
+        return self._models[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._models)
+
+    def __len__(self) -> int:
+        return len(self._models)
+
+    def find(self, name: str) -> ModelSpec:
+        """The model of that name, or an `UnknownModelError` with the closest names."""
+        if name in self._models:
+            return self._models[name]
+        close = difflib.get_close_matches(name, self._models, n=3)
+        known = f"Did you mean {' or '.join(close)}? " if close else ""
+        raise UnknownModelError(
+            f"no model is called '{name}'", source=name, hint=f"{known}List them with: bcos-sdk models"
+        )
+
+
+@cache
+def builtin_registry() -> Registry:
+    """The registry that ships with this package."""
+    return _parse(files("bcos_sdk").joinpath("models.yaml").read_text("utf-8"), source="models.yaml")
+
+
+def load_registry(path: Path | str) -> Registry:
+    """A registry file of one's own, in the format of `models.yaml`."""
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RegistryError(f"{path} cannot be read: {error}", source=str(path)) from error
+    return _parse(text, source=str(path))
+
+
+def _parse(text: str, *, source: str) -> Registry:
+    try:
+        document = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader underneath
+    except yaml.YAMLError as error:
+        raise RegistryError(f"{source} is not valid YAML: {error}", source=source) from error
+    _check_document(document, source)
+    models: dict[str, ModelSpec] = {}
+    problems: list[str] = []
+    for key, entry in document["models"].items():
+        try:
+            variants = list(_variants(key, entry))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            problems.append(f"models.{key}.matrix: must map each {{placeholder}} to its values ({error!r})")
+            continue
+        for name, fields in variants:
+            if name in models:
+                problems.append(f"models.{key}: a second model called '{name}'")
+                continue
+            try:
+                models[name] = ModelSpec.model_validate({"name": name, **fields})
+            except ValidationError as error:
+                problems += _readable(error, f"models.{name}")
+    if problems:
+        raise RegistryError(f"{source} has faulty keys:", source=source, problems=tuple(problems))
+    return Registry(models)
+
+
+def _check_document(document: Any, source: str) -> None:
+    problems = []
+    if not isinstance(document, dict):
+        problems.append("(top level): must be a mapping with the keys 'schema' and 'models'")
+    else:
+        if document.get("schema") != SCHEMA_VERSION:
+            problems.append(f"schema: must be {SCHEMA_VERSION}, got {document.get('schema')!r}")
+        if not isinstance(document.get("models"), dict):
+            problems.append("models: must be a mapping from name to model")
+        else:
+            problems += [
+                f"models.{name}: must be a mapping, and its name a string"
+                for name, entry in document["models"].items()
+                if not (isinstance(name, str) and isinstance(entry, dict))
+            ]
+        problems += [f"{key}: unknown key" for key in document.keys() - {"schema", "shared", "models"}]
+    if problems:
+        raise RegistryError(f"{source} is not a model registry:", source=source, problems=tuple(problems))
+
+
+def _variants(pattern: str, entry: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """An entry, or with a `matrix` every combination of its axes, merged over the entry.
+
+    A matrix maps each {placeholder} of the name to its values, and each value to the fields it sets.
+    """
+    fields = {key: value for key, value in entry.items() if key != "matrix"}
+    axes = entry.get("matrix", {})
+    for values in product(*axes.values()):
+        combination = dict(zip(axes, values, strict=True))
+        variant = fields
+        for axis, value in combination.items():
+            variant = _merge(variant, axes[axis][value])
+        yield pattern.format(**combination) if axes else pattern, variant
+
+
+def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        both_mappings = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both_mappings else value
+    return merged
+
+
+def _readable(error: ValidationError, prefix: str) -> list[str]:
+    """One line per fault: the key's path, what is wrong, and the value that is."""
+    lines = []
+    for fault in error.errors(include_url=False):
+        path = ".".join([prefix, *map(str, fault["loc"])])
+        given = fault["input"]
+        shown = f" (got {given!r})" if isinstance(given, (str, int, float)) else ""
+        lines.append(f"{path}: {fault['msg']}{shown}")
+    return lines
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML lets a later key replace an earlier one in silence; a registry must not."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} stands twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)

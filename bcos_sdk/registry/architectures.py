@@ -1,0 +1,150 @@
+"""What determines a network: one validated, immutable config per architecture family.
+
+Pure data: the registry reads these without torch, and `bcos_sdk.models` builds networks from them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+
+__all__ = [
+    "ArchitectureConfig",
+    "ConvNeXtConfig",
+    "DenseNetConfig",
+    "NetworkConfig",
+    "NormConfig",
+    "PlainConfig",
+    "ResNetConfig",
+    "VGGConfig",
+    "ViTConfig",
+]
+
+
+class _Config(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NormConfig(_Config):
+    """y = γ · (x − mean) / sqrt(var + eps) + β; uncentred norms do not subtract the mean."""
+
+    kind: Literal["none", "batch", "all", "group", "layer", "instance", "position"]
+    centred: bool = True
+    affine: bool = True
+    bias: bool = True
+    eps: PositiveFloat = 1e-5
+    groups: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _groups_belong_to_group_norm(self) -> NormConfig:
+        if (self.kind == "group") != (self.groups is not None):
+            raise ValueError("'groups' must be given for kind 'group' and for no other kind")
+        return self
+
+
+_UNCENTRED_BATCH_NORM = NormConfig(kind="batch", centred=False, bias=False)
+
+
+class NetworkConfig(_Config):
+    """What every family has: the B-cos exponent, MaxOut units, the 6-channel input and the logits."""
+
+    b: float = Field(default=2.0, ge=1.0)
+    max_out: PositiveInt = 1
+    channels: PositiveInt = 6
+    classes: PositiveInt = 1000
+    logit_bias: float | None = None
+    temperature: PositiveFloat = 1.0
+
+    @property
+    def bias(self) -> float:
+        """The logit bias; by default −ln(classes − 1), at which every class starts at 1/classes."""
+        return -math.log(max(self.classes - 1, 1)) if self.logit_bias is None else self.logit_bias
+
+
+class ResNetConfig(NetworkConfig):
+    """ResNet and ResNeXt: the stages of width, 2·width, 4·width, … and their number of blocks."""
+
+    family: Literal["resnet"] = "resnet"
+    block: Literal["basic", "bottleneck"]
+    blocks: tuple[PositiveInt, ...] = Field(min_length=1)
+    stem: Literal["imagenet", "cifar"] = "imagenet"
+    width: PositiveInt = 64
+    groups: PositiveInt = 1
+    base_width: PositiveInt = 64
+    norm: NormConfig = _UNCENTRED_BATCH_NORM
+
+
+class DenseNetConfig(NetworkConfig):
+    """DenseNet: each layer adds `growth` channels; transitions halve them."""
+
+    family: Literal["densenet"] = "densenet"
+    growth: PositiveInt = 32
+    stem_width: PositiveInt = 64
+    blocks: tuple[PositiveInt, ...] = Field(min_length=1)
+    bottleneck: PositiveInt = 4
+    norm: NormConfig = _UNCENTRED_BATCH_NORM
+
+
+class VGGConfig(NetworkConfig):
+    """VGG: convolutions of the given widths per stage, an average pool after each stage."""
+
+    family: Literal["vgg"] = "vgg"
+    stages: tuple[tuple[PositiveInt, ...], ...] = Field(min_length=1)
+    hidden: PositiveInt = 4096
+    norm: NormConfig = _UNCENTRED_BATCH_NORM
+
+
+class ConvNeXtConfig(NetworkConfig):
+    """ConvNeXt: depthwise 7×7 blocks with layer scale."""
+
+    family: Literal["convnext"] = "convnext"
+    widths: tuple[PositiveInt, ...] = Field(min_length=1)
+    blocks: tuple[PositiveInt, ...] = Field(min_length=1)
+    norm: NormConfig
+
+    @model_validator(mode="after")
+    def _one_width_per_stage(self) -> ConvNeXtConfig:
+        if len(self.widths) != len(self.blocks):
+            raise ValueError(f"{len(self.widths)} 'widths' but {len(self.blocks)} 'blocks'")
+        return self
+
+
+class ViTConfig(NetworkConfig):
+    """Simple ViT (no `stem`: patches of pixels) and ViT-C (a convolutional `stem`, then patches)."""
+
+    family: Literal["vit"] = "vit"
+    dim: PositiveInt = Field(multiple_of=4)
+    depth: PositiveInt
+    heads: PositiveInt
+    mlp_dim: PositiveInt
+    patch: PositiveInt
+    stem: tuple[PositiveInt, ...] = ()
+
+    @model_validator(mode="after")
+    def _heads_divide_dim(self) -> ViTConfig:
+        if self.dim % self.heads:
+            raise ValueError(f"'dim' {self.dim} is not a multiple of 'heads' {self.heads}")
+        return self
+
+
+class PlainConfig(NetworkConfig):
+    """A plain stack of 3×3 B-cos convolutions without norms; each output is divided by `scale`."""
+
+    family: Literal["plain"] = "plain"
+    widths: tuple[PositiveInt, ...] = Field(min_length=1)
+    strides: tuple[PositiveInt, ...] = Field(min_length=1)
+    scale: PositiveFloat = 1.0
+
+    @model_validator(mode="after")
+    def _one_width_per_stride(self) -> PlainConfig:
+        if len(self.widths) != len(self.strides):
+            raise ValueError(f"{len(self.widths)} 'widths' but {len(self.strides)} 'strides'")
+        return self
+
+
+ArchitectureConfig = Annotated[
+    ResNetConfig | DenseNetConfig | VGGConfig | ConvNeXtConfig | ViTConfig | PlainConfig,
+    Field(discriminator="family"),
+]

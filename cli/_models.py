@@ -1,0 +1,136 @@
+"""`bcos-sdk models`: what the registry holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from bcos_sdk.cli._tables import columns, pairs
+from bcos_sdk.labels import LabelSet
+from bcos_sdk.registry import ModelSpec, builtin_registry
+
+__all__ = ["models"]
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+
+
+@click.group(invoke_without_command=True)
+@click.option("--match", metavar="PATTERN", help="Only names like this, e.g. 'resnet*'.")
+@click.option("--family", metavar="FAMILY", help="Only this architecture family, e.g. resnet.")
+@click.option("--dataset", type=click.Choice(get_args(LabelSet)), help="Only models of this data set.")
+@click.option("--published", is_flag=True, help="Only models with published weights.")
+@_as_json
+@click.pass_context
+def models(
+    ctx: click.Context,
+    match: str | None,
+    family: str | None,
+    dataset: str | None,
+    published: bool,
+    as_json: bool,
+) -> None:
+    """List the models that can be built by name.
+
+    \b
+    Examples:
+      bcos-sdk models --published
+      bcos-sdk models --family vit --json
+      bcos-sdk models --match 'cifar10_resnet20*'
+      bcos-sdk models show resnet152
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    registry = builtin_registry()
+    families = sorted({spec.family for spec in registry.values()})
+    if family is not None and family not in families:
+        raise click.BadParameter(f"'{family}' is none of {', '.join(families)}", param_hint="--family")
+    chosen = [
+        spec
+        for name, spec in registry.items()
+        if (match is None or fnmatchcase(name, match))
+        and family in (None, spec.family)
+        and dataset in (None, spec.labels)
+        and (spec.weights is not None or not published)
+    ]
+    if as_json:
+        click.echo(json.dumps([spec.model_dump(mode="json") for spec in chosen], indent=2))
+        return
+    if chosen:
+        click.echo(columns(_HEADER, [_row(spec) for spec in chosen]))
+    click.echo(f"{len(chosen)} of {len(registry)} models", err=True)
+
+
+@models.command()
+@click.argument("name")
+@_as_json
+def show(name: str, as_json: bool) -> None:
+    """Print everything that is known about one model."""
+    spec = builtin_registry().find(name)
+    click.echo(spec.model_dump_json(indent=2) if as_json else pairs(_details(spec)))
+
+
+@models.command()
+@click.argument("name")
+@click.option("--to", "folder", type=click.Path(file_okay=False, path_type=Path), help="Default: the cache.")
+def download(name: str, folder: Path | None) -> None:
+    """Fetch the published weights of a model and print where they are.
+
+    What is in the cache is not fetched again: run this once where there is a network, e.g. while
+    building a container, and later runs need none.
+    """
+    spec = builtin_registry().find(name)
+    from bcos_sdk.weights import download_weights
+
+    click.echo(download_weights(spec, folder=folder))
+
+
+_HEADER = ("NAME", "FAMILY", "DATA SET", "INPUT", "PARAMETERS", "TOP-1 %", "LOCALISATION %", "WEIGHTS")
+
+
+def _row(spec: ModelSpec) -> Sequence[str]:
+    figures = spec.published
+    return (
+        spec.name,
+        spec.family,
+        spec.labels,
+        _by(spec.input.size),
+        f"{figures.parameters / 1e6:.1f} M" if figures.parameters else "-",
+        _figure(figures.top1),
+        _figure(figures.localisation),
+        "published" if spec.weights else "-",
+    )
+
+
+def _details(spec: ModelSpec) -> list[tuple[str, str]]:
+    figures, weights, given = spec.published, spec.weights, spec.input
+    crop = f"centre crop to {_by(given.crop)}" if given.crop else "no crop"
+    resize = f"shorter side to {given.resize} ({given.interpolation})" if given.resize else "no resize"
+    architecture = spec.architecture.model_dump(mode="json", exclude={"family"}, exclude_none=True)
+    return [
+        ("name", spec.name),
+        ("description", spec.description),
+        ("family", spec.family),
+        *((f"  {key}", json.dumps(value)) for key, value in architecture.items()),
+        ("input", f"{_by(given.size)}, {given.channels}"),
+        ("preprocessing", f"{resize}, {crop}"),
+        ("labels", f"{spec.labels}: {spec.class_names[0]}, {spec.class_names[1]}, …"),
+        ("parameters", f"{figures.parameters:,}" if figures.parameters else "-"),
+        ("top-1 / top-5 %", f"{_figure(figures.top1)} / {_figure(figures.top5)}"),
+        ("localisation %", _figure(figures.localisation)),
+        ("note", figures.note or "-"),
+        ("weights", weights.url if weights else "none published"),
+        *([("  sha256", f"{weights.sha256_prefix}…"), ("  licence", weights.licence)] if weights else []),
+    ]
+
+
+def _by(size: tuple[int, int]) -> str:
+    return f"{size[0]}×{size[1]}"
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"

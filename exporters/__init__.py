@@ -1,0 +1,1 @@
+"""From a torch module to deployable graphs."""

@@ -1,0 +1,87 @@
+"""`bcos-sdk models`, as a user types it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bcos_sdk import __version__
+from bcos_sdk.cli import main
+from bcos_sdk.registry import builtin_registry
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def names(result: Result) -> list[str]:
+    return [line.split()[0] for line in result.stdout.splitlines()[1:]]
+
+
+def test_every_model_is_listed() -> None:
+    result = run("models")
+    assert result.exit_code == 0
+    assert names(result) == list(builtin_registry())
+    assert result.stderr == f"{len(builtin_registry())} of {len(builtin_registry())} models\n"
+
+
+@pytest.mark.parametrize(
+    ("filters", "count"),
+    [
+        (["--published"], 26),
+        (["--dataset", "imagenet", "--family", "vit"], 8),
+        (["--match", "cifar10_resnet20*"], 74),
+        (["--family", "plain", "--match", "*nomaxout"], 7),
+        (["--match", "nothing*"], 0),
+    ],
+)
+def test_filters_narrow_the_list(filters: list[str], count: int) -> None:
+    result = run("models", *filters)
+    assert result.exit_code == 0
+    assert len(names(result)) == count
+
+
+def test_the_list_as_json_is_the_registry() -> None:
+    listed = json.loads(run("models", "--json").stdout)
+    assert listed == [spec.model_dump(mode="json") for spec in builtin_registry().values()]
+
+
+def test_one_model_is_shown_in_full() -> None:
+    shown = run("models", "show", "resnet152").stdout
+    for fact in ("60,125,504", "[3, 8, 36, 3]", "resnet_152-42051a77c1.pth", "76.5 / 92.4", "non-commercial"):
+        assert fact in shown
+    as_json = json.loads(run("models", "show", "resnet152", "--json").stdout)
+    assert as_json == builtin_registry()["resnet152"].model_dump(mode="json")
+
+
+@pytest.mark.parametrize("name", ["cifar10_plain9_b1.5", "simple_vit_ti_patch16_224"])
+def test_models_of_every_kind_can_be_shown(name: str) -> None:
+    assert name in run("models", "show", name).stdout
+
+
+def test_an_unknown_model_suggests_the_nearest() -> None:
+    result = run("models", "show", "resnet15")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "[unknown_model]" in result.stderr
+    assert "Did you mean resnet152" in result.stderr
+
+
+def test_an_unknown_family_lists_the_known() -> None:
+    result = run("models", "--family", "resnext")
+    assert result.exit_code == 2
+    assert "convnext, densenet, plain, resnet, vgg, vit" in result.stderr
+
+
+def test_a_download_that_cannot_be_is_an_error() -> None:
+    result = run("models", "download", "cifar10_resnet20")
+    assert result.exit_code == 1
+    assert "[no_published_weights]" in result.stderr
+
+
+def test_version_and_help() -> None:
+    assert run("--version").stdout == f"bcos-sdk {__version__}\n"
+    for command in ([], ["models"], ["models", "show"], ["models", "download"]):
+        assert run(*command, "-h").exit_code == 0

@@ -1,0 +1,62 @@
+"""Every published entry point against the reference package: same keys, same logits, same W(x)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from support import reference
+from support.explaining import calibrate, explain, random_image, relative_error
+
+from bcos_sdk.models import build_model
+from bcos_sdk.registry import builtin_registry
+
+PUBLISHED = [name for name, spec in builtin_registry().items() if spec.weights is not None]
+CLASSES = [3, 977]
+TOLERANCE = {"vit": 1e-6}  # the reference computes their positional table in float32
+
+Report = Callable[[str, float, float], None]
+
+
+def check_parity(name: str, size: int, report: Report) -> None:
+    spec = builtin_registry()[name]
+    x = random_image(len(CLASSES), size)
+    theirs = reference.build(name).double()
+    calibrate(theirs, x)
+    ours = build_model(name).double()
+    ours.load_state_dict(theirs.state_dict(), strict=True)
+    expected_logits, expected_weights = explain(theirs, x, CLASSES)
+    logits, weights = explain(ours, x, CLASSES)
+    bias = spec.architecture.bias
+    assert (expected_logits - bias).std() > 1e-8, "the signal faded: this comparison would prove nothing"
+    logit_error = relative_error(logits - bias, expected_logits - bias)
+    weight_error = relative_error(weights, expected_weights)
+    report(f"{name} at {size}×{size}", logit_error, weight_error)
+    tolerance = TOLERANCE.get(spec.family, 1e-9)
+    assert logit_error < tolerance
+    assert weight_error < tolerance
+
+
+def test_all_published_models_are_known() -> None:
+    assert len(PUBLISHED) == 26
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parity_at_a_small_size(name: str, report_parity: Report) -> None:
+    check_parity(name, 64, report_parity)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parity_at_full_size(name: str, report_parity: Report) -> None:
+    check_parity(name, 224, report_parity)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameter_count_is_the_published_one(name: str) -> None:
+    import torch
+
+    with torch.device("meta"):
+        network = build_model(name)
+    count = sum(parameter.numel() for parameter in network.parameters())
+    assert count == builtin_registry()[name].published.parameters

@@ -1,0 +1,71 @@
+"""W(x) by autograd, for any module: the oracle that no other code of this project shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def explain(network: nn.Module, x: Tensor, classes: list[int]) -> tuple[Tensor, Tensor]:
+    """Logits, and for image n the row of W(x) that belongs to classes[n]."""
+    x = x.detach().clone().requires_grad_()
+    with explanation_mode(network):
+        logits = network(x)
+        picked = logits[torch.arange(len(x)), classes].sum()
+        (weights,) = torch.autograd.grad(picked, x)
+    return logits.detach(), weights
+
+
+@contextmanager
+def explanation_mode(network: nn.Module) -> Iterator[None]:
+    """The reference's switch, where there is one; our own networks need none."""
+    with ExitStack() as stack:
+        if hasattr(network, "explanation_mode"):
+            stack.enter_context(network.explanation_mode())  # type: ignore[operator]
+        else:
+            for module in network.modules():
+                if hasattr(module, "set_explanation_mode"):
+                    _switch(module, stack)
+        yield
+
+
+def _switch(module: Any, stack: ExitStack) -> None:
+    module.set_explanation_mode(True)
+    stack.callback(module.set_explanation_mode, False)
+
+
+def relative_error(value: Tensor, truth: Tensor) -> float:
+    """‖value − truth‖ / ‖truth‖."""
+    assert value.shape == truth.shape
+    value, truth = value.detach(), truth.detach()
+    return float((value - truth).norm() / truth.norm())
+
+
+def random_image(batch: int, size: int, *, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Random pixels with their complement: what every network here takes."""
+    rgb = torch.rand(batch, 3, size, size, dtype=dtype)
+    return torch.cat([rgb, 1 - rgb], dim=1)
+
+
+def calibrate(network: nn.Module, x: Tensor) -> None:
+    """Random γ, layer scales that let branches speak, and running statistics that fit the data.
+
+    Fresh weights let the signal fade through depth until errors hide in rounding.
+    """
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if name.endswith("layer_scale"):
+                parameter.uniform_(0.3, 1.0)
+            elif parameter.ndim == 1:
+                parameter.uniform_(0.5, 1.5)
+        momenta = {module: module.momentum for module in network.modules() if hasattr(module, "momentum")}
+        for module in momenta:
+            module.momentum = 1.0  # type: ignore[assignment]
+        network.train()(x)
+        network.eval()
+        for module, momentum in momenta.items():
+            module.momentum = momentum

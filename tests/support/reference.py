@@ -1,0 +1,94 @@
+"""The public package `bcos`, the oracle of these tests, imported beside a CPU build of torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from bcos_sdk.registry import NormConfig
+from bcos_sdk.registry.architectures import PlainConfig, ResNetConfig
+
+
+def _import_torchvision() -> None:
+    try:
+        import torchvision  # noqa: F401
+    except RuntimeError:
+        # A CUDA build of torchvision finds its operators missing beside a CPU torch. Their schemas
+        # are enough to import it, and the reference uses none of them.
+        for name in [name for name in sys.modules if name.startswith("torchvision")]:
+            del sys.modules[name]
+        for operator in ("nms", "qnms"):
+            torch.library.define(
+                f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            )
+
+
+_import_torchvision()
+
+import bcos.models.pretrained  # noqa: E402
+import bcos.models.resnet  # noqa: E402
+from bcos.modules import norms  # noqa: E402
+from bcos.modules.bcosconv2d import BcosConv2d, BcosConv2dWithScale  # noqa: E402
+from bcos.modules.bcoslinear import BcosLinear  # noqa: E402
+from bcos.modules.logitlayer import LogitLayer  # noqa: E402
+
+__all__ = ["BcosConv2d", "BcosLinear", "LogitLayer", "build", "cifar_resnet", "norm_layer", "plain"]
+
+_NORMS = {
+    ("all", True): norms.AllNorm2d,
+    ("batch", True): norms.BatchNorm2d,
+    ("group", True): norms.DetachableGroupNorm2d,
+    ("instance", True): norms.DetachableGNInstanceNorm2d,
+    ("layer", True): norms.DetachableGNLayerNorm2d,
+    ("position", True): norms.DetachablePositionNorm2d,
+    ("all", False): norms.AllNormUncentered2d,
+    ("batch", False): norms.BatchNormUncentered2d,
+    ("group", False): norms.GroupNormUncentered2d,
+    ("instance", False): norms.GNInstanceNormUncentered2d,
+    ("layer", False): norms.GNLayerNormUncentered2d,
+    ("position", False): norms.PositionNormUncentered2d,
+}
+
+
+def build(name: str) -> Any:
+    """The published entry point of that name, with random weights."""
+    return getattr(bcos.models.pretrained, name)(pretrained=False)
+
+
+def norm_layer(config: NormConfig) -> Callable[[int], Any]:
+    """The reference's class for a norm of ours."""
+    if config.kind == "none":
+        return nn.Identity
+    layer: Any = _NORMS[config.kind, config.centred]
+    if config.groups is not None:
+        layer = partial(layer, config.groups)
+    if not config.affine:
+        return norms.Unaffine(layer)  # type: ignore[no-any-return]
+    return layer if config.bias else norms.NoBias(layer)  # type: ignore[no-any-return]
+
+
+def cifar_resnet(config: ResNetConfig) -> Any:
+    depth = 6 * config.blocks[0] + 2
+    return getattr(bcos.models.resnet, f"cifar10_resnet{depth}")(
+        num_classes=config.classes,
+        norm_layer=norm_layer(config.norm),
+        conv_layer=partial(BcosConv2d, b=config.b, max_out=config.max_out),
+        logit_bias=config.logit_bias,
+    )
+
+
+def plain(config: PlainConfig) -> Any:
+    """The plain network from the reference's own parts, layer for layer."""
+    conv = partial(BcosConv2dWithScale, b=config.b, max_out=config.max_out, scale=config.scale)
+    channels, layers = config.channels, []
+    for width, stride in zip(config.widths, config.strides, strict=True):
+        layers.append(conv(channels, width, 3, stride=stride, padding=1))
+        channels = width
+    layers.append(conv(channels, config.classes, 1))
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), LogitLayer(config.temperature, config.logit_bias)]
+    return nn.Sequential(*layers, *head)

@@ -1,0 +1,132 @@
+"""The package as users get it: built, installed in an environment with nothing else, and run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAVY = {"torch", "onnx", "onnxruntime", "onnxscript", "safetensors", "filelock", "tensorrt"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the source distribution as a package index would have it."""
+    source = tmp_path_factory.mktemp("source") / "bcos-sdk"
+    kept = ["bcos_sdk", "exporters", "cli", "models.yaml", "pyproject.toml", "README.md", "LICENSE"]
+    source.mkdir()
+    for name in kept:
+        item = ROOT / name
+        if item.is_dir():
+            shutil.copytree(item, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(item, source / name)
+    out = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(source))
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def empty_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` folder of an environment that holds the wheel and its required packages alone."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False, symlinks=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    for package in required_packages():
+        for entry in {file.parts[0] for file in package.files or () if file.parts[0] != ".."}:
+            target = Path(str(package.locate_file(entry)))
+            if not (site / entry).exists() and entry != "__pycache__":
+                (site / entry).symlink_to(target)
+    run(
+        sys.executable, "-m", "pip", "--python", str(folder), "install", "--no-deps", "--no-index", str(wheel)
+    )
+    return folder / "bin"
+
+
+def required_packages() -> list[Distribution]:
+    """What `pip install bcos-sdk` without an extra brings, dependencies of dependencies included."""
+    found: dict[str, Distribution] = {}
+    waiting = ["bcos-sdk"]
+    while waiting:
+        for line in distribution(waiting.pop()).requires or []:
+            requirement = Requirement(line)
+            wanted = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+            if wanted and requirement.name not in found:
+                found[requirement.name] = distribution(requirement.name)
+                waiting.append(requirement.name)
+    return list(found.values())
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_wheel_holds_one_package_and_its_data(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"bcos_sdk"}
+    for expected in (
+        "bcos_sdk/models.yaml",
+        "bcos_sdk/py.typed",
+        "bcos_sdk/labels/imagenet.txt",
+        "bcos_sdk/exporters/__init__.py",
+        "bcos_sdk/cli/__init__.py",
+    ):
+        assert expected in names
+    assert zipfile.ZipFile(wheel).read("bcos_sdk/models.yaml") == (ROOT / "models.yaml").read_bytes()
+
+
+def test_required_packages_are_few_and_light() -> None:
+    names = {package.name.lower() for package in required_packages()}
+    assert {"numpy", "pydantic", "click", "pillow", "pyyaml"} <= names
+    assert not names & HEAVY
+
+
+def test_the_command_runs_in_an_empty_environment(empty_environment: Path) -> None:
+    command = str(empty_environment / "bcos-sdk")
+    assert "Usage: bcos-sdk" in run(command, "--help")
+    assert "resnet152" in run(command, "models")
+
+
+def test_only_bcos_sdk_is_importable(empty_environment: Path) -> None:
+    program = (
+        "import importlib.util as u, bcos_sdk, bcos_sdk.exporters, bcos_sdk.cli; "
+        "assert not [m for m in ('exporters', 'cli', 'tests', 'models') if u.find_spec(m)]"
+    )
+    run(str(empty_environment / "python"), "-I", "-c", program)
+
+
+@pytest.mark.parametrize("module", ["bcos_sdk.models", "bcos_sdk.weights"])
+def test_what_needs_an_extra_names_it(empty_environment: Path, module: str) -> None:
+    program = f"""
+import bcos_sdk
+try:
+    import {module}
+except bcos_sdk.BcosError as error:
+    assert isinstance(error, ImportError) and error.code == "missing_extra"
+    print(error)
+"""
+    assert "pip install 'bcos-sdk[export]'" in run(str(empty_environment / "python"), "-c", program)
+
+
+def test_a_command_that_needs_an_extra_names_it(empty_environment: Path) -> None:
+    command = [str(empty_environment / "bcos-sdk"), "models", "download", "resnet18"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "error [missing_extra]" in done.stderr
+    assert "pip install 'bcos-sdk[export]'" in done.stderr
+
+
+def test_importing_imports_nothing_heavy() -> None:
+    program = "import sys, bcos_sdk, bcos_sdk.cli; print(*{name.split('.')[0] for name in sys.modules})"
+    assert not set(run(sys.executable, "-c", program).split()) & HEAVY
