@@ -6,8 +6,8 @@ READY := $(VENV)/.ready
 .PHONY: demo test test-full lint format clean
 
 demo: $(READY)  ## what the SDK knows, from nothing to a result
-	$(BIN)/bcos-sdk models --dataset imagenet
-	$(BIN)/bcos-sdk models show resnet50
+	$(BIN)/bcos-sdk models --published
+	$(BIN)/bcos-sdk export cifar10_resnet20_bnu-linear --random-weights --force -o out/demo
 
 test: lint  ## everything that CI checks
 	$(BIN)/pytest

@@ -6,7 +6,7 @@ same call may succeed later. `exit_code` is what the command line returns.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 __all__ = [
     "BcosError",
@@ -40,6 +40,17 @@ class BcosError(Exception):
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross process pools. A subclass may be made from more than a message, so it is not
+        # made again: its attributes travel as they are.
+        return _rebuild, (type(self), self.message), self.__dict__
+
+
+def _rebuild(kind: type[BcosError], message: str) -> BcosError:
+    error = kind.__new__(kind)
+    BcosError.__init__(error, message)
+    return error
+
 
 class MissingExtraError(BcosError, ImportError):
     """A feature needs packages of an extra that is not installed."""
@@ -66,7 +77,7 @@ class UnknownModelError(BcosError):
 
 
 class NoPublishedWeightsError(BcosError):
-    """A model of the registry for which nobody has published weights."""
+    """A model for which the registry knows no weights."""
 
     code = "no_published_weights"
 
@@ -116,3 +127,45 @@ class WeightsMismatchError(BcosError):
         self.unexpected = unexpected
         self.misshapen = misshapen
         self.fits = fits
+
+
+class CaptureError(BcosError):
+    """A module whose forward pass cannot be turned into a graph."""
+
+    code = "capture_failed"
+
+
+class NotDynamicLinearError(BcosError):
+    """An operator that keeps the network from being linear in the image with its weights frozen."""
+
+    code = "not_dynamic_linear"
+
+    def __init__(self, message: str, *, operator: str, path: str, hint: str) -> None:
+        super().__init__(message, source=path, hint=hint)
+        self.operator = operator
+        self.path = path
+
+
+class ExportError(BcosError):
+    """A program that cannot be written as ONNX."""
+
+    code = "export_failed"
+
+
+class ParityError(BcosError):
+    """An exported graph that does not do what the module does: no bundle is written."""
+
+    code = "parity_failed"
+    exit_code = 3
+
+
+class BundleError(BcosError):
+    """A bundle that is damaged, incomplete or of another version."""
+
+    code = "bundle_invalid"
+
+
+class BundleExistsError(BcosError):
+    """A place where something stands already, which is not replaced without being told."""
+
+    code = "bundle_exists"

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from bcos_sdk import __version__
+from bcos_sdk.cli._export import export
 from bcos_sdk.cli._models import models
 from bcos_sdk.errors import BcosError
 
@@ -36,10 +37,10 @@ def main(verbose: bool) -> None:
     Examples:
       bcos-sdk models                    every model, as a table
       bcos-sdk models show resnet152     one model in full
+      bcos-sdk export resnet152          ONNX graphs that predict and explain
     """
-    logging.basicConfig(
-        stream=sys.stderr, format="%(message)s", level=logging.INFO if verbose else logging.WARNING
-    )
+    logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO if verbose else logging.WARNING)
 
 
+main.add_command(export)
 main.add_command(models)

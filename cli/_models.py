@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 import click
+from click.core import ParameterSource
 
 from bcos_sdk.cli._tables import columns, pairs
 from bcos_sdk.labels import LabelSet
@@ -44,6 +45,7 @@ def models(
       bcos-sdk models show resnet152
     """
     if ctx.invoked_subcommand is not None:
+        _refuse_idle_options(ctx, ctx.invoked_subcommand)
         return
     registry = builtin_registry()
     families = sorted({spec.family for spec in registry.values()})
@@ -54,15 +56,29 @@ def models(
         for name, spec in registry.items()
         if (match is None or fnmatchcase(name, match))
         and family in (None, spec.family)
-        and dataset in (None, spec.labels)
+        and dataset in (None, spec.dataset)
         and (spec.weights is not None or not published)
     ]
     if as_json:
         click.echo(json.dumps([spec.model_dump(mode="json") for spec in chosen], indent=2))
         return
     if chosen:
-        click.echo(columns(_HEADER, [_row(spec) for spec in chosen]))
+        click.echo(_table(chosen))
     click.echo(f"{len(chosen)} of {len(registry)} models", err=True)
+
+
+def _refuse_idle_options(ctx: click.Context, subcommand: str) -> None:
+    """Options of the list do nothing for a subcommand, and must not do so in silence."""
+    given = [
+        option.opts[0]
+        for option in ctx.command.params
+        if option.name and ctx.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(
+            f"{', '.join(given)} before '{subcommand}' would do nothing: "
+            f"see 'bcos-sdk models {subcommand} --help' for what may follow it"
+        )
 
 
 @models.command()
@@ -89,25 +105,32 @@ def download(name: str, folder: Path | None) -> None:
     click.echo(download_weights(spec, folder=folder))
 
 
-_HEADER = ("NAME", "FAMILY", "DATA SET", "INPUT", "PARAMETERS", "TOP-1 %", "LOCALISATION %", "WEIGHTS")
+def _table(specs: Sequence[ModelSpec]) -> str:
+    header = ["NAME", "FAMILY", "DATA SET", "INPUT", "PARAMETERS", "TOP-1 %", "LOCALISATION %", "WEIGHTS"]
+    rows = [_row(spec) for spec in specs]
+    if all(spec.published.localisation is None for spec in specs):
+        empty = header.index("LOCALISATION %")
+        for line in (header, *rows):
+            del line[empty]
+    return columns(header, rows)
 
 
-def _row(spec: ModelSpec) -> Sequence[str]:
+def _row(spec: ModelSpec) -> list[str]:
     figures = spec.published
-    return (
+    return [
         spec.name,
         spec.family,
-        spec.labels,
+        spec.dataset,
         _by(spec.input.size),
         f"{figures.parameters / 1e6:.1f} M" if figures.parameters else "-",
         _figure(figures.top1),
         _figure(figures.localisation),
         "published" if spec.weights else "-",
-    )
+    ]
 
 
 def _details(spec: ModelSpec) -> list[tuple[str, str]]:
-    figures, weights, given = spec.published, spec.weights, spec.input
+    figures, weights, given, names = spec.published, spec.weights, spec.input, spec.class_names
     crop = f"centre crop to {_by(given.crop)}" if given.crop else "no crop"
     resize = f"shorter side to {given.resize} ({given.interpolation})" if given.resize else "no resize"
     architecture = spec.architecture.model_dump(mode="json", exclude={"family"}, exclude_none=True)
@@ -118,12 +141,12 @@ def _details(spec: ModelSpec) -> list[tuple[str, str]]:
         *((f"  {key}", json.dumps(value)) for key, value in architecture.items()),
         ("input", f"{_by(given.size)}, {given.channels}"),
         ("preprocessing", f"{resize}, {crop}"),
-        ("labels", f"{spec.labels}: {spec.class_names[0]}, {spec.class_names[1]}, …"),
+        ("labels", f"{spec.dataset}: {', '.join(names[:2])}{', …' if len(names) > 2 else ''}"),
         ("parameters", f"{figures.parameters:,}" if figures.parameters else "-"),
         ("top-1 / top-5 %", f"{_figure(figures.top1)} / {_figure(figures.top5)}"),
         ("localisation %", _figure(figures.localisation)),
         ("note", figures.note or "-"),
-        ("weights", weights.url if weights else "none published"),
+        ("weights", weights.url if weights else "no weights are known to the registry"),
         *([("  sha256", f"{weights.sha256_prefix}…"), ("  licence", weights.licence)] if weights else []),
     ]
 

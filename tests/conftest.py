@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import hypothesis
 import pytest
 import torch
 
+from bcos_sdk.bundle import Bundle
+
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("repeatable")
+
 _PARITY: pytest.StashKey[dict[str, tuple[float, float]]] = pytest.StashKey()
+_EXPORTS: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -16,6 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_PARITY] = {}
+    config.stash[_EXPORTS] = {}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -36,6 +44,22 @@ def report_parity(request: pytest.FixtureRequest) -> Callable[[str, float, float
     return report
 
 
+@pytest.fixture
+def report_export(request: pytest.FixtureRequest) -> Callable[[str, Bundle, float], None]:
+    """Add a row to the table of exports that ends the run."""
+
+    def report(name: str, bundle: Bundle, seconds: float) -> None:
+        worst = {
+            figure: max(getattr(row, figure) for row in bundle.manifest.parity)
+            for figure in ("logits", "weights", "bias", "residual")
+        }
+        size = sum(record.size for record in bundle.manifest.files.values()) / 1e6
+        figures = " ".join(f"{value:9.1e}" for value in worst.values())
+        request.config.stash[_EXPORTS][name] = f"{figures} {seconds:8.1f} {size:8.1f}"
+
+    return report
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     rows = config.stash[_PARITY]
     if rows:
@@ -43,6 +67,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.line(f"{'model':<40} {'logits':>8} {'W(x)':>8}")
         for row, (logits, weights) in rows.items():
             terminalreporter.line(f"{row:<40} {logits:8.1e} {weights:8.1e}")
+    exports = config.stash[_EXPORTS]
+    if exports:
+        terminalreporter.section("exports against float64 autograd, worst over batches, probes and targets")
+        columns = ("logits", "W(x)", "bias", "residual")
+        heading = " ".join(f"{column:>9}" for column in columns)
+        terminalreporter.line(f"{'model':<28} {heading} {'seconds':>8} {'MB':>8}")
+        for name, figures in exports.items():
+            terminalreporter.line(f"{name:<28} {figures}")
 
 
 @pytest.fixture(autouse=True)

@@ -46,9 +46,7 @@ def empty_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> 
             target = Path(str(package.locate_file(entry)))
             if not (site / entry).exists() and entry != "__pycache__":
                 (site / entry).symlink_to(target)
-    run(
-        sys.executable, "-m", "pip", "--python", str(folder), "install", "--no-deps", "--no-index", str(wheel)
-    )
+    run(sys.executable, "-m", "pip", "--python", str(folder), "install", "--no-deps", "--no-index", str(wheel))
     return folder / "bin"
 
 
@@ -92,6 +90,20 @@ def test_required_packages_are_few_and_light() -> None:
     assert not names & HEAVY
 
 
+def test_set_up_installs_pinned_versions_from_wherever_pip_is_told_to() -> None:
+    installed = [{"extra": extra} for extra in ("", "cpu", "export", "dev")]
+    asked_for = {
+        requirement.name.lower()
+        for requirement in map(Requirement, distribution("bcos-sdk").requires or [])
+        if requirement.marker is None or any(map(requirement.marker.evaluate, installed))
+    }
+    text = (ROOT / "constraints.txt").read_text("utf-8")
+    pins = [Requirement(line) for line in text.splitlines() if line and not line.startswith("#")]
+    assert {"torch", "click", "pytest"} <= asked_for <= {pin.name.lower() for pin in pins}
+    assert {operator.operator for pin in pins for operator in pin.specifier} == {"=="}
+    assert "//" not in text
+
+
 def test_the_command_runs_in_an_empty_environment(empty_environment: Path) -> None:
     command = str(empty_environment / "bcos-sdk")
     assert "Usage: bcos-sdk" in run(command, "--help")
@@ -100,33 +112,50 @@ def test_the_command_runs_in_an_empty_environment(empty_environment: Path) -> No
 
 def test_only_bcos_sdk_is_importable(empty_environment: Path) -> None:
     program = (
-        "import importlib.util as u, bcos_sdk, bcos_sdk.exporters, bcos_sdk.cli; "
+        "import importlib.util as u, bcos_sdk, bcos_sdk.cli; assert u.find_spec('bcos_sdk.exporters'); "
         "assert not [m for m in ('exporters', 'cli', 'tests', 'models') if u.find_spec(m)]"
     )
     run(str(empty_environment / "python"), "-I", "-c", program)
 
 
-@pytest.mark.parametrize("module", ["bcos_sdk.models", "bcos_sdk.weights"])
-def test_what_needs_an_extra_names_it(empty_environment: Path, module: str) -> None:
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import bcos_sdk.models",
+        "from bcos_sdk.weights import load_model",
+        "from bcos_sdk.weights import load_weights",
+        "from bcos_sdk.weights import read_checkpoint",
+    ],
+)
+def test_what_needs_an_extra_names_it(empty_environment: Path, statement: str) -> None:
     program = f"""
 import bcos_sdk
 try:
-    import {module}
+    {statement}
 except bcos_sdk.BcosError as error:
     assert isinstance(error, ImportError) and error.code == "missing_extra"
     print(error)
 """
-    assert "pip install 'bcos-sdk[export]'" in run(str(empty_environment / "python"), "-c", program)
+    told = run(str(empty_environment / "python"), "-c", program)
+    assert "torch" in told
+    assert "pip install 'bcos-sdk[export]'" in told
+
+
+def test_downloading_is_importable_without_extras(empty_environment: Path) -> None:
+    program = "from bcos_sdk.weights import download_weights, weights_dir; print(weights_dir())"
+    assert "weights" in run(str(empty_environment / "python"), "-c", program)
 
 
 def test_a_command_that_needs_an_extra_names_it(empty_environment: Path) -> None:
     command = [str(empty_environment / "bcos-sdk"), "models", "download", "resnet18"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "error [missing_extra]" in done.stderr
+    assert "error [missing_extra]: Downloading weights needs filelock, not" in done.stderr
     assert "pip install 'bcos-sdk[export]'" in done.stderr
 
 
 def test_importing_imports_nothing_heavy() -> None:
-    program = "import sys, bcos_sdk, bcos_sdk.cli; print(*{name.split('.')[0] for name in sys.modules})"
+    program = (
+        "import sys, bcos_sdk, bcos_sdk.cli, bcos_sdk.weights; print(*{name.split('.')[0] for name in sys.modules})"
+    )
     assert not set(run(sys.executable, "-c", program).split()) & HEAVY

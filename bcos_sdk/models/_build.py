@@ -1,8 +1,7 @@
-"""From a registry name or a config to a network in eval mode, with random or real weights."""
+"""From a registry name or a config to a network in eval mode, with random weights."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -16,7 +15,7 @@ from bcos_sdk.models.vit import ViT
 from bcos_sdk.registry import ModelSpec, builtin_registry
 from bcos_sdk.registry.architectures import ArchitectureConfig
 
-__all__ = ["FAMILIES", "build_model", "load_model"]
+__all__ = ["FAMILIES", "build_model"]
 
 FAMILIES: dict[str, Any] = {
     "convnext": ConvNeXt,
@@ -35,20 +34,3 @@ def build_model(model: str | ModelSpec | ArchitectureConfig) -> nn.Module:
     config = model.architecture if isinstance(model, ModelSpec) else model
     network: nn.Module = FAMILIES[config.family](config)
     return network.eval()
-
-
-def load_model(
-    model: str | ModelSpec, *, weights: Path | str | None = None, prefer_ema: bool = True
-) -> nn.Module:
-    """The network with weights from a file, or without one the published weights, in eval mode.
-
-    Published weights are downloaded once and kept in the cache. Of a training checkpoint that holds
-    an averaged copy (EMA) that copy is taken, unless `prefer_ema` is false.
-    """
-    from bcos_sdk.weights import download_weights, load_weights
-
-    spec = builtin_registry().find(model) if isinstance(model, str) else model
-    network = build_model(spec)
-    path = download_weights(spec) if weights is None else Path(weights)
-    load_weights(network, path, name=spec.name, prefer_ema=prefer_ema)
-    return network

@@ -34,7 +34,7 @@ class ConvNeXt(nn.Module):
             layers.append(nn.Sequential(*(_Block(conv, norm, width) for _ in range(depth))))
         self.features = nn.Sequential(*layers)
         self.classifier = nn.Sequential(norm(channels), conv(channels, config.classes, 1))
-        self.logits = LogitLayer(config.bias, config.temperature)
+        self.logits = LogitLayer(config.resolved_logit_bias, config.temperature)
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.logits(self.classifier(self.features(x)).mean((2, 3)))

@@ -39,7 +39,7 @@ class DenseNet(nn.Module):
             channels += depth * config.growth
         self.features.add_module("norm5", norm(channels))
         self.classifier = conv(channels, config.classes, 1)
-        self.logits = LogitLayer(config.bias, config.temperature)
+        self.logits = LogitLayer(config.resolved_logit_bias, config.temperature)
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.logits(self.classifier(self.features(x)).mean((2, 3)))
@@ -69,7 +69,5 @@ class _DenseBlock(nn.ModuleDict):
 
 
 def _transition(conv: Any, norm: Any, channels: int) -> nn.Sequential:
-    layers = OrderedDict(
-        norm=norm(channels), conv=conv(channels, channels // 2, 1), pool=nn.AvgPool2d(2, stride=2)
-    )
+    layers = OrderedDict(norm=norm(channels), conv=conv(channels, channels // 2, 1), pool=nn.AvgPool2d(2, stride=2))
     return nn.Sequential(layers)

@@ -28,7 +28,7 @@ class Plain(nn.Sequential):
         super().__init__(*layers, conv(inputs[-1], config.classes, 1))
         self.config = config
         self.depth = len(self)
-        self.logits = LogitLayer(config.bias, config.temperature)
+        self.logits = LogitLayer(config.resolved_logit_bias, config.temperature)
 
     def forward(self, x: Tensor) -> Tensor:
         for index in range(self.depth):

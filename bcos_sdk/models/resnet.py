@@ -40,7 +40,7 @@ class ResNet(nn.Module):
                 channels = planes * block.expansion
             self.add_module(stage, nn.Sequential(*blocks))
         self.fc = conv(channels, config.classes, 1)
-        self.logits = LogitLayer(config.bias, config.temperature)
+        self.logits = LogitLayer(config.resolved_logit_bias, config.temperature)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.pool(self.bn1(self.conv1(x)))

@@ -32,7 +32,7 @@ class VGG(nn.Module):
             conv(config.hidden, config.hidden, 1),
             conv(config.hidden, config.classes, 1),
         )
-        self.logits = LogitLayer(config.bias, config.temperature)
+        self.logits = LogitLayer(config.resolved_logit_bias, config.temperature)
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.logits(self.classifier(self.features(x)).mean((2, 3)))

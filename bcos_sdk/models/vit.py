@@ -12,9 +12,9 @@ from bcos_sdk.models.layers import (
     BcosConv2d,
     BcosLinear,
     LogitLayer,
+    PositionalEmbedding,
     TokenNorm,
     make_norm,
-    sincos_positions,
 )
 from bcos_sdk.registry.architectures import NormConfig, ViTConfig
 
@@ -27,7 +27,8 @@ class ViT(nn.Sequential):
     """The transformer, then the logit layer; a sequence because published keys begin with `0.`."""
 
     def __init__(self, config: ViTConfig) -> None:
-        super().__init__(_Transformer(config), LogitLayer(config.bias, config.temperature))
+        logits = LogitLayer(config.resolved_logit_bias, config.temperature)
+        super().__init__(OrderedDict([("0", _Transformer(config)), ("logits", logits)]))
         self.config = config
 
 
@@ -37,9 +38,7 @@ class _Transformer(nn.Module):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         self.to_patch_embedding = _PatchEmbedding(config)
-        self.transformer = nn.Sequential(
-            OrderedDict((f"encoder_{i}", _Encoder(config)) for i in range(config.depth))
-        )
+        self.transformer = nn.Sequential(OrderedDict((f"encoder_{i}", _Encoder(config)) for i in range(config.depth)))
         head = BcosLinear(config.dim, config.classes, b=config.b, max_out=config.max_out)
         self.linear_head = nn.Sequential(OrderedDict(norm=TokenNorm(config.dim), linear=head))
 
@@ -57,8 +56,7 @@ class _PatchEmbedding(nn.Module):
         conv = partial(BcosConv2d, b=config.b, max_out=config.max_out)
         channels = config.channels
         stem: list[nn.Module] = []
-        for width in config.stem:
-            stride = 2 if width > channels else 1
+        for width, stride in zip(config.stem, config.stem_strides, strict=True):
             # The Identity keeps the numbering of published stems, which have an idle activation there.
             stem += [
                 conv(channels, width, 3, stride=stride, padding=1),
@@ -69,6 +67,7 @@ class _PatchEmbedding(nn.Module):
         self.conv_stem = nn.Sequential(*stem)
         self.patch = config.patch
         self.linear = BcosLinear(channels * config.patch**2, config.dim, b=config.b, max_out=config.max_out)
+        self.positions = PositionalEmbedding()
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.conv_stem(x)
@@ -78,8 +77,8 @@ class _PatchEmbedding(nn.Module):
         rows, columns = height // self.patch, width // self.patch
         patches = x.reshape(-1, x.shape[1], rows, self.patch, columns, self.patch)
         vectors = patches.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
-        tokens: Tensor = self.linear(vectors)
-        return tokens + sincos_positions(rows, columns, tokens.shape[-1], like=tokens)
+        tokens: Tensor = self.positions(self.linear(vectors), rows, columns)
+        return tokens
 
 
 class _Encoder(nn.Module):

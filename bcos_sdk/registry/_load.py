@@ -6,14 +6,14 @@ import difflib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from bcos_sdk.errors import RegistryError, UnknownModelError
+from bcos_sdk.registry._variants import variants
+from bcos_sdk.registry._yaml import parse_yaml
 from bcos_sdk.registry.schema import ModelSpec
 
 __all__ = ["Registry", "builtin_registry", "load_registry"]
@@ -63,27 +63,26 @@ def load_registry(path: Path | str) -> Registry:
 
 
 def _parse(text: str, *, source: str) -> Registry:
-    try:
-        document = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader underneath
-    except yaml.YAMLError as error:
-        raise RegistryError(f"{source} is not valid YAML: {error}", source=source) from error
+    document = parse_yaml(text, source=source)
     _check_document(document, source)
     models: dict[str, ModelSpec] = {}
     problems: list[str] = []
     for key, entry in document["models"].items():
         try:
-            variants = list(_variants(key, entry))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            problems.append(f"models.{key}.matrix: must map each {{placeholder}} to its values ({error!r})")
+            named_fields = list(variants(key, entry))
+        except (ValueError, RecursionError) as error:  # aliases can nest deeper than the text does
+            problems.append(f"models.{key}.matrix: {error}")
             continue
-        for name, fields in variants:
+        for name, fields in named_fields:
             if name in models:
                 problems.append(f"models.{key}: a second model called '{name}'")
-                continue
-            try:
-                models[name] = ModelSpec.model_validate({"name": name, **fields})
-            except ValidationError as error:
-                problems += _readable(error, f"models.{name}")
+            elif "name" in fields:
+                problems.append(f"models.{name}.name: unknown key; the key of the entry is its name")
+            else:
+                try:
+                    models[name] = ModelSpec.model_validate({"name": name, **fields})
+                except ValidationError as error:
+                    problems += _readable(error, f"models.{name}")
     if problems:
         raise RegistryError(f"{source} has faulty keys:", source=source, problems=tuple(problems))
     return Registry(models)
@@ -109,29 +108,6 @@ def _check_document(document: Any, source: str) -> None:
         raise RegistryError(f"{source} is not a model registry:", source=source, problems=tuple(problems))
 
 
-def _variants(pattern: str, entry: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """An entry, or with a `matrix` every combination of its axes, merged over the entry.
-
-    A matrix maps each {placeholder} of the name to its values, and each value to the fields it sets.
-    """
-    fields = {key: value for key, value in entry.items() if key != "matrix"}
-    axes = entry.get("matrix", {})
-    for values in product(*axes.values()):
-        combination = dict(zip(axes, values, strict=True))
-        variant = fields
-        for axis, value in combination.items():
-            variant = _merge(variant, axes[axis][value])
-        yield pattern.format(**combination) if axes else pattern, variant
-
-
-def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
-    for key, value in above.items():
-        both_mappings = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], value) if both_mappings else value
-    return merged
-
-
 def _readable(error: ValidationError, prefix: str) -> list[str]:
     """One line per fault: the key's path, what is wrong, and the value that is."""
     lines = []
@@ -141,20 +117,3 @@ def _readable(error: ValidationError, prefix: str) -> list[str]:
         shown = f" (got {given!r})" if isinstance(given, (str, int, float)) else ""
         lines.append(f"{path}: {fault['msg']}{shown}")
     return lines
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """YAML lets a later key replace an earlier one in silence; a registry must not."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                continue
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} stands twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)

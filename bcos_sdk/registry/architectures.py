@@ -24,7 +24,7 @@ __all__ = [
 
 
 class _Config(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class NormConfig(_Config):
@@ -58,9 +58,14 @@ class NetworkConfig(_Config):
     temperature: PositiveFloat = 1.0
 
     @property
-    def bias(self) -> float:
+    def resolved_logit_bias(self) -> float:
         """The logit bias; by default −ln(classes − 1), at which every class starts at 1/classes."""
         return -math.log(max(self.classes - 1, 1)) if self.logit_bias is None else self.logit_bias
+
+    @property
+    def size_step(self) -> int:
+        """What the height and the width of an image must be multiples of."""
+        return 1
 
 
 class ResNetConfig(NetworkConfig):
@@ -74,6 +79,20 @@ class ResNetConfig(NetworkConfig):
     groups: PositiveInt = 1
     base_width: PositiveInt = 64
     norm: NormConfig = _UNCENTRED_BATCH_NORM
+
+    @model_validator(mode="after")
+    def _basic_blocks_have_no_middle(self) -> ResNetConfig:
+        if self.block == "basic" and (self.groups, self.base_width) != (1, 64):
+            raise ValueError("'groups' and 'base_width' shape the middle of a bottleneck: 'basic' has none")
+        return self
+
+    @model_validator(mode="after")
+    def _bottlenecks_have_a_middle(self) -> ResNetConfig:
+        if self.block == "bottleneck" and self.width * self.base_width < 64:
+            raise ValueError(
+                f"'width' {self.width} · 'base_width' {self.base_width} / 64 leaves no channel in the middle"
+            )
+        return self
 
 
 class DenseNetConfig(NetworkConfig):
@@ -115,12 +134,23 @@ class ViTConfig(NetworkConfig):
     """Simple ViT (no `stem`: patches of pixels) and ViT-C (a convolutional `stem`, then patches)."""
 
     family: Literal["vit"] = "vit"
-    dim: PositiveInt = Field(multiple_of=4)
+    dim: PositiveInt = Field(multiple_of=4, ge=8)
     depth: PositiveInt
     heads: PositiveInt
     mlp_dim: PositiveInt
     patch: PositiveInt
     stem: tuple[PositiveInt, ...] = ()
+
+    @property
+    def stem_strides(self) -> tuple[int, ...]:
+        """2 for each convolution of the stem that widens, 1 for the others."""
+        before = (self.channels, *self.stem)
+        return tuple(2 if width > last else 1 for last, width in zip(before, self.stem, strict=False))
+
+    @property
+    def size_step(self) -> int:
+        """The side of a patch in pixels of the image."""
+        return self.patch * math.prod(self.stem_strides)
 
     @model_validator(mode="after")
     def _heads_divide_dim(self) -> ViTConfig:

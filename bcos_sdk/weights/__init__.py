@@ -1,11 +1,26 @@
-"""Weights: fetched by registry name, read from a file, and put into a network or refused with reasons."""
+"""Weights: fetched by registry name, read from a file, and put into a network or refused with reasons.
+
+Downloading needs no torch: what does is imported when it is first asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from bcos_sdk._extras import require
+from bcos_sdk.weights._download import download_weights, weights_dir
 
-require("torch", "safetensors", "filelock", purpose="Loading weights")
+if TYPE_CHECKING:
+    from bcos_sdk.weights._checkpoint import read_checkpoint
+    from bcos_sdk.weights._fit import load_weights
+    from bcos_sdk.weights._load import load_model
 
-from bcos_sdk.weights._checkpoint import read_checkpoint  # noqa: E402
-from bcos_sdk.weights._download import download_weights, weights_dir  # noqa: E402
-from bcos_sdk.weights._fit import load_weights  # noqa: E402
+__all__ = ["download_weights", "load_model", "load_weights", "read_checkpoint", "weights_dir"]
 
-__all__ = ["download_weights", "load_weights", "read_checkpoint", "weights_dir"]
+_NEEDS_TORCH = {"load_model": "_load", "load_weights": "_fit", "read_checkpoint": "_checkpoint"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NEEDS_TORCH:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require("torch", "safetensors", purpose="Loading weights")
+    return getattr(import_module(f"{__name__}.{_NEEDS_TORCH[name]}"), name)

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bcos_sdk import __version__
-from bcos_sdk.cli import main
-from bcos_sdk.registry import builtin_registry
+from bcos_sdk.cli import _models, main
+from bcos_sdk.registry import ModelSpec, Registry, builtin_registry
 
 
 def run(*arguments: str) -> Result:
@@ -59,6 +59,55 @@ def test_one_model_is_shown_in_full() -> None:
 @pytest.mark.parametrize("name", ["cifar10_plain9_b1.5", "simple_vit_ti_patch16_224"])
 def test_models_of_every_kind_can_be_shown(name: str) -> None:
     assert name in run("models", "show", name).stdout
+
+
+def with_registry(monkeypatch: pytest.MonkeyPatch, *specs: ModelSpec) -> None:
+    monkeypatch.setattr(_models, "builtin_registry", lambda: Registry({spec.name: spec for spec in specs}))
+
+
+def test_localisation_has_a_column_only_where_there_is_a_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = builtin_registry()["resnet18"]
+    figures = without.published.model_copy(update={"localisation": 87.25})
+    with_figure = without.model_copy(update={"name": "located", "published": figures})
+    with_registry(monkeypatch, without, with_figure)
+    lines = run("models").stdout.splitlines()
+    assert "LOCALISATION %" in lines[0]
+    assert [line.split()[-2] for line in lines[1:]] == ["-", "87.2"]
+    lines = run("models", "--match", "resnet*").stdout.splitlines()
+    assert "LOCALISATION" not in lines[0]
+    assert lines[1].split()[-2:] == ["68.7", "published"]
+
+
+def test_a_model_with_labels_of_its_own_is_listed_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = builtin_registry()["resnet18"].model_dump()
+    own = ModelSpec.model_validate(
+        {**fields, "name": "mine", "labels": ["only"], "architecture": {**fields["architecture"], "classes": 1}}
+    )
+    with_registry(monkeypatch, own, builtin_registry()["resnet18"])
+    assert run("models").stdout.splitlines()[1].split()[:3] == ["mine", "resnet", "own"]
+    assert names(run("models", "--dataset", "imagenet")) == ["resnet18"]
+    assert "own: only\n" in run("models", "show", "mine").stdout
+    assert "imagenet: tench, goldfish, …\n" in run("models", "show", "resnet18").stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--json"], "--json"),
+        (["--match", "", "--published"], "--match, --published"),
+        (["--family", "vit"], "--family"),
+    ],
+)
+def test_options_of_the_list_before_a_subcommand_are_refused(options: list[str], named: str) -> None:
+    result = run("models", *options, "show", "resnet152")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert f"{named} before 'show' would do nothing" in result.stderr
+
+
+def test_unknown_weights_are_not_called_unpublished() -> None:
+    assert "no weights are known to the registry" in run("models", "show", "cifar10_resnet20").stdout
+    assert "no weights are known to the registry" in run("models", "download", "cifar10_resnet20").stderr
 
 
 def test_an_unknown_model_suggests_the_nearest() -> None:

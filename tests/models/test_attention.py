@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from bcos_sdk.models.layers import Attention, sincos_positions
+from bcos_sdk.models.layers import Attention, PositionalEmbedding
 
 
 def literal_attention(layer: Attention, tokens: Tensor) -> Tensor:
@@ -45,8 +45,7 @@ def test_attention_is_linear_in_eval_mode_only() -> None:
 
 
 def test_positions_are_sines_and_cosines_of_column_then_row() -> None:
-    table = sincos_positions(3, 5, 16, like=torch.empty(0, dtype=torch.float64))
-    assert table.shape == (15, 16)
+    table = PositionalEmbedding()(torch.zeros(15, 16, dtype=torch.float64), rows=3, columns=5)
     for row in range(3):
         for column in range(5):
             for j in range(4):
@@ -57,6 +56,4 @@ def test_positions_are_sines_and_cosines_of_column_then_row() -> None:
                     math.sin(row * frequency),
                     math.cos(row * frequency),
                 ]
-                torch.testing.assert_close(
-                    table[row * 5 + column, j::4].tolist(), expected, rtol=1e-6, atol=1e-7
-                )
+                torch.testing.assert_close(table[row * 5 + column, j::4].tolist(), expected, rtol=1e-6, atol=1e-7)

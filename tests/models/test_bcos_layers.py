@@ -38,9 +38,7 @@ def literal_conv(layer: BcosConv2d, x: Tensor) -> Tensor:
                     rows = slice(i * sh, i * sh + dh * (kh - 1) + 1, dh)
                     columns = slice(j * sw, j * sw + dw * (kw - 1) + 1, dw)
                     patch = padded[n, channels, rows, columns].flatten()
-                    out[n, unit, i, j] = literal_unit(
-                        layer, unit, patch, (patch.square().sum() + 1e-6).sqrt()
-                    )
+                    out[n, unit, i, j] = literal_unit(layer, unit, patch, (patch.square().sum() + 1e-6).sqrt())
     return out
 
 
@@ -168,11 +166,56 @@ def test_the_scale_of_a_filter_does_not_matter() -> None:
     torch.testing.assert_close(layer(x), before, rtol=1e-13, atol=0)
 
 
-def test_a_filter_of_zeros_gives_zeros() -> None:
-    layer = BcosConv2d(3, 2, 3).eval()
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_filter_of_zeros_gives_zeros(dtype: torch.dtype) -> None:
+    conv, linear = BcosConv2d(3, 2, 3).to(dtype).eval(), BcosLinear(3, 2).to(dtype).eval()
     with torch.no_grad():
-        layer.linear.weight[0].zero_()
-    assert (layer(torch.rand(1, 3, 5, 5))[:, 0] == 0).all()
+        conv.linear.weight[0].zero_()
+        linear.linear.weight[0].zero_()
+    assert (conv(torch.rand(1, 3, 5, 5, dtype=dtype))[:, 0] == 0).all()
+    assert (linear(torch.rand(1, 3, dtype=dtype))[:, 0] == 0).all()
+
+
+HALF = [torch.float16, torch.bfloat16]
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("b", EXPONENTS)
+def test_patches_too_large_for_half_precision_are_scaled_as_in_float32(dtype: torch.dtype, b: float) -> None:
+    layer = BcosConv2d(512, 8, 3, b=b).to(dtype).eval()
+    x = (torch.randn(2, 512, 5, 5) * 5).to(dtype)
+    assert 512 * 9 * x.float().square().mean() > torch.finfo(torch.float16).max, "the average patch must overflow"
+    out = layer(x)
+    assert out.dtype == dtype
+    assert relative_error(out.float(), layer.float()(x.float())) < 4 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("b", EXPONENTS)
+def test_vectors_too_large_for_half_precision_are_scaled_as_in_float32(dtype: torch.dtype, b: float) -> None:
+    layer = BcosLinear(4096, 8, b=b).to(dtype).eval()
+    x = (torch.randn(4, 4096) * 5000).to(dtype)
+    out = layer(x)
+    assert out.dtype == dtype
+    assert relative_error(out.float(), layer.float()(x.float())) < 4 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("dtype", [*HALF, torch.float32, torch.float64])
+@pytest.mark.parametrize("b", EXPONENTS)
+def test_nothing_in_gives_nothing_out(dtype: torch.dtype, b: float) -> None:
+    linear, conv = BcosLinear(6, 3, b=b).to(dtype).eval(), BcosConv2d(6, 3, 3, b=b).to(dtype).eval()
+    assert (linear(torch.zeros(2, 6, dtype=dtype)) == 0).all()
+    assert (conv(torch.zeros(1, 6, 4, 4, dtype=dtype)) == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_graphs_of_full_precision_hold_no_casts(dtype: torch.dtype) -> None:
+    layers = [(BcosConv2d(4, 4, 3), (1, 4, 5, 5)), (BcosLinear(4, 4, b=1.5), (2, 4))]
+    for layer, shape in layers:
+        program = torch.export.export(layer.to(dtype).eval(), (torch.zeros(shape, dtype=dtype),))
+        operators = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
+        assert any("abs" in operator for operator in operators)
+        assert not [operator for operator in operators if operator.startswith(("aten.to.", "aten._to_copy"))]
 
 
 @pytest.mark.parametrize(("b", "max_out"), [(0.5, 1), (2, 0)])

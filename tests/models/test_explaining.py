@@ -23,7 +23,7 @@ def test_contributions_add_up_to_the_logit(name: str) -> None:
     classes = [1, spec.architecture.classes - 1]
     logits, weights = explain(network, x, classes)
     contributions = (weights * x).sum((1, 2, 3))
-    expected = logits[[0, 1], classes] - spec.architecture.bias
+    expected = logits[[0, 1], classes] - spec.architecture.resolved_logit_bias
     torch.testing.assert_close(contributions, expected, rtol=1e-9, atol=0)
 
 

@@ -14,8 +14,7 @@ from bcos_sdk.registry import NormConfig
 CHANNELS = 6
 NORMS = [
     NormConfig.model_validate(
-        {"kind": kind, "centred": centred, "affine": affine, "bias": bias}
-        | ({"groups": 2} if kind == "group" else {})
+        {"kind": kind, "centred": centred, "affine": affine, "bias": bias} | ({"groups": 2} if kind == "group" else {})
     )
     for kind in ("batch", "all", "group", "layer", "instance", "position")
     for centred in (True, False)

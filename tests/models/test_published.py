@@ -13,7 +13,7 @@ from bcos_sdk.registry import builtin_registry
 
 PUBLISHED = [name for name, spec in builtin_registry().items() if spec.weights is not None]
 CLASSES = [3, 977]
-TOLERANCE = {"vit": 1e-6}  # the reference computes their positional table in float32
+TOLERANCE = 1e-9
 
 Report = Callable[[str, float, float], None]
 
@@ -27,14 +27,13 @@ def check_parity(name: str, size: int, report: Report) -> None:
     ours.load_state_dict(theirs.state_dict(), strict=True)
     expected_logits, expected_weights = explain(theirs, x, CLASSES)
     logits, weights = explain(ours, x, CLASSES)
-    bias = spec.architecture.bias
+    bias = spec.architecture.resolved_logit_bias
     assert (expected_logits - bias).std() > 1e-8, "the signal faded: this comparison would prove nothing"
     logit_error = relative_error(logits - bias, expected_logits - bias)
     weight_error = relative_error(weights, expected_weights)
     report(f"{name} at {size}×{size}", logit_error, weight_error)
-    tolerance = TOLERANCE.get(spec.family, 1e-9)
-    assert logit_error < tolerance
-    assert weight_error < tolerance
+    assert logit_error < TOLERANCE
+    assert weight_error < TOLERANCE
 
 
 def test_all_published_models_are_known() -> None:

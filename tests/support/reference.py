@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -37,7 +38,18 @@ from bcos.modules.bcosconv2d import BcosConv2d, BcosConv2dWithScale  # noqa: E40
 from bcos.modules.bcoslinear import BcosLinear  # noqa: E402
 from bcos.modules.logitlayer import LogitLayer  # noqa: E402
 
-__all__ = ["BcosConv2d", "BcosLinear", "LogitLayer", "build", "cifar_resnet", "norm_layer", "plain"]
+__all__ = [
+    "BcosConv2d",
+    "BcosLinear",
+    "LogitLayer",
+    "build",
+    "cifar_resnet",
+    "entry_points",
+    "norm_layer",
+    "plain",
+    "published",
+    "urls",
+]
 
 _NORMS = {
     ("all", True): norms.AllNorm2d,
@@ -58,6 +70,31 @@ _NORMS = {
 def build(name: str) -> Any:
     """The published entry point of that name, with random weights."""
     return getattr(bcos.models.pretrained, name)(pretrained=False)
+
+
+def entry_points() -> list[str]:
+    """The names of all published entry points."""
+    names: list[str] = bcos.models.pretrained.list_available()
+    return names
+
+
+def urls() -> set[str]:
+    """Every address of published weights."""
+    return {url for models in bcos.models.pretrained.URLS.values() for url in models.values()}
+
+
+def published(name: str) -> tuple[str, Any]:
+    """The address of an entry point's weights and its preprocessing, as its own code finds them.
+
+    The entry point is called in earnest; only what it would build and fetch is left out.
+    """
+    with (
+        mock.patch.object(bcos.models.pretrained.Experiment, "get_model", return_value=nn.Module()),
+        mock.patch.object(torch.hub, "load_state_dict_from_url", return_value={}) as fetch,
+    ):
+        model = getattr(bcos.models.pretrained, name)(pretrained=True)
+    (url,) = fetch.call_args.args
+    return url, model.transform
 
 
 def norm_layer(config: NormConfig) -> Callable[[int], Any]:

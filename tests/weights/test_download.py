@@ -2,75 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
-import subprocess
+import errno
+import ssl
 import sys
-import threading
+import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.client import HTTPResponse
 from pathlib import Path
-from subprocess import PIPE
+from typing import Any
 
 import pytest
+from support.server import CONTENT, DIGEST, Server, serving
 
 from bcos_sdk.errors import DownloadError, HashMismatchError, NoPublishedWeightsError
 from bcos_sdk.registry import ModelSpec, WeightsSource, builtin_registry
-from bcos_sdk.weights import _download, download_weights
-
-CONTENT = bytes(range(256)) * 4096 * 3  # 3 MiB: more than one chunk
-DIGEST = hashlib.sha256(CONTENT).hexdigest()
-
-
-class Server(ThreadingHTTPServer):
-    """Serves CONTENT; the attributes say what goes wrong, and what was asked is kept."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.content = CONTENT
-        self.status = 200
-        self.ranges = True
-        self.cut_after: list[int | None] = []  # per request: how many bytes before the line goes dead
-        self.requests: list[str | None] = []  # per request: its Range header
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        server = self.server
-        asked = self.headers["Range"]
-        server.requests.append(asked)
-        if server.status != 200:
-            self.send_error(server.status)
-            return
-        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and server.ranges else 0
-        if start and start >= len(server.content):
-            self.send_error(416)
-            return
-        body = server.content[start:]
-        self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        cut = server.cut_after.pop(0) if server.cut_after else None
-        self.wfile.write(body[:cut])
-
-    def log_message(self, *_: object) -> None:
-        pass
+from bcos_sdk.weights import _transfer, download_weights
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving() as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_download, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(_transfer, "_PAUSE_SECONDS", 0.0)
 
 
 def spec_for(port: int, digest: str = DIGEST) -> ModelSpec:
@@ -99,9 +56,7 @@ def test_a_download_is_whole_and_kept(server: Server, spec: ModelSpec, tmp_path:
     assert len(server.requests) == 1, "the second call must be answered from the folder"
 
 
-def test_the_cache_folder_can_be_moved(
-    spec: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_folder_can_be_moved(spec: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BCOS_SDK_CACHE", str(tmp_path / "elsewhere"))
     assert download_weights(spec).parent == tmp_path / "elsewhere" / "weights"
 
@@ -112,9 +67,7 @@ def test_a_cut_line_is_resumed(server: Server, spec: ModelSpec, tmp_path: Path) 
     assert server.requests == [None, "bytes=1500000-", "bytes=2200000-"]
 
 
-def test_a_later_run_goes_on_where_an_earlier_one_gave_up(
-    server: Server, spec: ModelSpec, tmp_path: Path
-) -> None:
+def test_a_later_run_goes_on_where_an_earlier_one_gave_up(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
     server.cut_after = [1_000_000, 500_000, 250_000]
     with pytest.raises(DownloadError, match="cut after 1750000 of 3145728 bytes") as caught:
         download_weights(spec, folder=tmp_path)
@@ -137,9 +90,29 @@ def test_a_part_of_another_file_is_thrown_away(spec: ModelSpec, tmp_path: Path, 
     assert download_weights(spec, folder=tmp_path).read_bytes() == CONTENT
 
 
-def test_a_finished_part_needs_no_transfer(spec: ModelSpec, tmp_path: Path) -> None:
+def test_a_finished_part_needs_no_transfer(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
     assert spec.weights is not None
     (tmp_path / f"{spec.weights.file_name}.part").write_bytes(CONTENT)
+    assert download_weights(spec, folder=tmp_path).read_bytes() == CONTENT
+    assert server.requests == ["bytes=3145728-"]
+
+
+def test_nothing_left_to_send_is_an_answer_only_to_who_asked_for_the_rest(
+    server: Server, spec: ModelSpec, tmp_path: Path
+) -> None:
+    server.status = 416
+    with pytest.raises(DownloadError, match="the server answered 416") as caught:
+        download_weights(spec, folder=tmp_path)
+    assert not caught.value.retryable
+
+
+@pytest.mark.parametrize("length", [None, "plenty", "-1"])
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_server_that_does_not_tell_the_length_is_read_to_its_end(
+    server: Server, spec: ModelSpec, tmp_path: Path, length: str | None, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.length = length
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: shown, raising=False)
     assert download_weights(spec, folder=tmp_path).read_bytes() == CONTENT
 
 
@@ -187,29 +160,71 @@ def test_offline_says_where_to_get_the_file_and_how_to_pass_it(tmp_path: Path) -
 
 
 def test_a_model_without_published_weights_says_so() -> None:
-    with pytest.raises(NoPublishedWeightsError, match="cifar10_plain9_b2"):
+    with pytest.raises(NoPublishedWeightsError, match="no weights are known to the registry for cifar10_plain9_b2"):
         download_weights(builtin_registry()["cifar10_plain9_b2"])
 
 
-def test_a_folder_that_cannot_be_written_is_an_error(spec: ModelSpec, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DownloadError, match="cannot write to"):
+    with pytest.raises(DownloadError, match=r"(?s)cannot read or write in .*BCOS_SDK_CACHE") as caught:
         download_weights(spec, folder=tmp_path / "file")
+    assert not caught.value.retryable
+    assert server.requests == []
 
 
-def test_processes_that_ask_at_once_download_once(server: Server, tmp_path: Path) -> None:
-    spec = spec_for(server.server_port)
-    program = """
-import sys
-from pathlib import Path
-from bcos_sdk.registry import ModelSpec
-from bcos_sdk.weights import download_weights
-sys.stdin.readline()
-print(download_weights(ModelSpec.model_validate_json(sys.argv[1]), folder=Path(sys.argv[2])).stat().st_size)
-"""
-    command = [sys.executable, "-c", program, spec.model_dump_json(), str(tmp_path)]
-    workers = [subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) for _ in range(3)]
-    answers = [worker.communicate("go\n", timeout=120)[0] for worker in workers]
-    assert answers == [f"{len(CONTENT)}\n"] * 3
-    assert len(server.requests) == 1
-    assert left_behind(tmp_path) == {".pth"}
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device on which no space is left")
+def test_a_full_disk_is_not_blamed_on_the_network(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
+    assert spec.weights is not None
+    (tmp_path / f"{spec.weights.file_name}.part").symlink_to("/dev/full")
+    with pytest.raises(DownloadError, match=r"cannot read or write in .*No space left") as caught:
+        download_weights(spec, folder=tmp_path)
+    assert not caught.value.retryable
+    assert len(server.requests) == 1, "asking again makes no room"
+
+
+def test_a_file_in_the_cache_that_cannot_be_read_is_an_error(
+    spec: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = download_weights(spec, folder=tmp_path)
+    open_any = Path.open
+
+    def open_others(self: Path, *arguments: Any) -> Any:
+        if self == path:
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        return open_any(self, *arguments)
+
+    monkeypatch.setattr(Path, "open", open_others)
+    with pytest.raises(DownloadError, match=f"Permission denied: '{path}'"):
+        download_weights(spec, folder=tmp_path)
+
+
+def test_a_network_without_a_route_is_asked_again(
+    spec: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def unreachable(request: urllib.request.Request, timeout: float) -> None:
+        asked.append(request.full_url)
+        raise OSError(errno.EHOSTUNREACH, "No route to host")
+
+    monkeypatch.setattr(urllib.request, "urlopen", unreachable)
+    with pytest.raises(DownloadError, match=r"(?s)downloaded: .*No route to host.*on a machine with") as caught:
+        download_weights(spec, folder=tmp_path)
+    assert caught.value.retryable
+    assert len(asked) == 3
+
+
+def test_a_line_that_breaks_while_reading_is_resumed(
+    server: Server, spec: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, reads = HTTPResponse.read, []
+
+    def read_or_break(self: HTTPResponse, amount: int | None = None) -> bytes:
+        reads.append(amount)
+        if len(reads) == 2:
+            raise ssl.SSLError(1, "decryption failed or bad record mac")
+        return read(self, amount)
+
+    monkeypatch.setattr(HTTPResponse, "read", read_or_break)
+    assert download_weights(spec, folder=tmp_path).read_bytes() == CONTENT
+    assert server.requests == [None, "bytes=1048576-"]

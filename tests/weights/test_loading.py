@@ -1,23 +1,22 @@
-"""Weights files good, nested, damaged, malicious and of another model."""
+"""Weights that are the whole file, lie deep inside it, or are those of another model."""
 
 from __future__ import annotations
 
-import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from support import reference
-from torch import Tensor, nn
+from support.checkpoints import State, holds, lightning, prefixed, saved
+from torch import Tensor
 
-from bcos_sdk.errors import CheckpointError, UnsafeCheckpointError, WeightsMismatchError
-from bcos_sdk.models import build_model, load_model
+from bcos_sdk.errors import CheckpointError, WeightsMismatchError
+from bcos_sdk.models import build_model
+from bcos_sdk.weights import load_model, load_weights
 
 NAME = "resnet18"
-
-State = dict[str, Tensor]
 
 
 @pytest.fixture(scope="module")
@@ -25,29 +24,6 @@ def published() -> State:
     """A state dict as the published files hold it, made by the reference package."""
     state: State = reference.build(NAME).state_dict()
     return state
-
-
-@pytest.fixture(scope="module")
-def averaged(published: State) -> State:
-    return {key: value + 1 for key, value in published.items()}
-
-
-def prefixed(prefix: str, state: State) -> State:
-    return {prefix + key: value for key, value in state.items()}
-
-
-def holds(network: nn.Module, state: State) -> bool:
-    loaded = network.state_dict()
-    return loaded.keys() == state.keys() and all(torch.equal(loaded[key], state[key]) for key in state)
-
-
-def saved(tmp_path: Path, contents: Any, name: str = "weights.pth") -> Path:
-    path = tmp_path / name
-    if path.suffix == ".safetensors":
-        save_file(contents, path)
-    else:
-        torch.save(contents, path)
-    return path
 
 
 @pytest.mark.parametrize("name", ["weights.pth", "weights.safetensors"])
@@ -61,105 +37,14 @@ def test_torchs_legacy_format_loads(tmp_path: Path, published: State) -> None:
     assert holds(load_model(NAME, weights=path), published)
 
 
-def lightning(model: State, ema: State | None = None) -> dict[str, Any]:
-    """What a Lightning training run of the B-cos project leaves."""
-    state = prefixed("model.", model)
-    if ema is not None:
-        state |= prefixed("ema.module.", ema) | {"ema.n_averaged": torch.tensor(5)}
-    return {
-        "epoch": 89,
-        "global_step": 112590,
-        "pytorch-lightning_version": "1.9.0",
-        "state_dict": state,
-        "optimizer_states": [{"state": {0: {"exp_avg": torch.zeros(3)}}, "param_groups": [{"lr": 1e-3}]}],
-        "hparams": {"dataset": "ImageNet"},
-    }
-
-
 def test_a_training_checkpoint_loads(tmp_path: Path, published: State) -> None:
     path = saved(tmp_path, lightning(published), "last.ckpt")
     assert holds(load_model(NAME, weights=path), published)
 
 
-@pytest.mark.parametrize("prefer_ema", [True, False])
-def test_of_two_copies_the_average_is_taken_unless_told_otherwise(
-    tmp_path: Path, published: State, averaged: State, prefer_ema: bool
-) -> None:
-    path = saved(tmp_path, lightning(published, averaged), "last.ckpt")
-    network = load_model(NAME, weights=path, prefer_ema=prefer_ema)
-    assert holds(network, averaged if prefer_ema else published)
-
-
-def test_an_average_in_a_dict_of_its_own_is_found(tmp_path: Path, published: State, averaged: State) -> None:
-    path = saved(tmp_path, {"model": prefixed("module.", published), "model_ema": averaged})
-    assert holds(load_model(NAME, weights=path), averaged)
-    assert holds(load_model(NAME, weights=path, prefer_ema=False), published)
-
-
 @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "network.backbone."])
 def test_wrappers_leave_a_prefix_that_is_removed(tmp_path: Path, published: State, prefix: str) -> None:
     assert holds(load_model(NAME, weights=saved(tmp_path, prefixed(prefix, published))), published)
-
-
-class Malicious:
-    """Unpickled without care, this creates a file."""
-
-    def __init__(self, proof: Path) -> None:
-        self.proof = proof
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Path.touch, (self.proof,))
-
-
-@pytest.mark.parametrize("raw_pickle", [True, False])
-def test_a_malicious_pickle_is_refused_and_not_run(
-    tmp_path: Path, published: State, raw_pickle: bool
-) -> None:
-    proof = tmp_path / "was-run"
-    path = tmp_path / "weights.pth"
-    if raw_pickle:
-        path.write_bytes(pickle.dumps(Malicious(proof)))
-    else:
-        torch.save({**published, "extra": Malicious(proof)}, path)
-    with pytest.raises(CheckpointError) as caught:
-        load_model(NAME, weights=path)
-    assert not proof.exists()
-    assert raw_pickle or isinstance(caught.value, UnsafeCheckpointError)
-    pickle.loads(pickle.dumps(Malicious(proof)))
-    assert proof.exists(), "the attack must work where nobody guards against it, or this test proves nothing"
-
-
-def test_a_pickled_model_is_refused_with_the_way_on(tmp_path: Path) -> None:
-    path = saved(tmp_path, build_model("cifar10_resnet20"))
-    with pytest.raises(UnsafeCheckpointError, match="save_file") as caught:
-        load_model("cifar10_resnet20", weights=path)
-    assert caught.value.code == "checkpoint_unsafe"
-
-
-@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
-@pytest.mark.parametrize("contents", [b"", b"not a checkpoint", b"\x80\x02}", b"PK\x03\x04", bytes(100)])
-def test_a_damaged_file_is_one_clear_error(tmp_path: Path, suffix: str, contents: bytes) -> None:
-    path = tmp_path / f"weights{suffix}"
-    path.write_bytes(contents)
-    with pytest.raises(CheckpointError) as caught:
-        load_model(NAME, weights=path)
-    assert str(path) in str(caught.value)
-    assert caught.value.hint
-
-
-def test_a_truncated_file_is_one_clear_error(tmp_path: Path, published: State) -> None:
-    for name in ("weights.pth", "weights.safetensors"):
-        path = saved(tmp_path, published, name)
-        path.write_bytes(path.read_bytes()[:-1000])
-        with pytest.raises(CheckpointError, match="cannot be read"):
-            load_model(NAME, weights=path)
-
-
-def test_a_path_that_is_no_file_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="does not exist"):
-        load_model(NAME, weights=tmp_path / "none.pth")
-    with pytest.raises(CheckpointError, match="is a folder"):
-        load_model(NAME, weights=tmp_path)
 
 
 @pytest.mark.parametrize("contents", [{}, {"epoch": 3}, [torch.zeros(2)]])
@@ -195,9 +80,65 @@ def test_a_missing_and_a_surplus_key_are_both_named(tmp_path: Path, published: S
     assert caught.value.unexpected == ("conv1.linear.bias",)
 
 
-def test_a_refused_file_leaves_the_network_as_it_was(tmp_path: Path, published: State) -> None:
-    from bcos_sdk.weights import load_weights
+def test_where_no_key_fits_the_report_is_on_the_largest_set_of_tensors(tmp_path: Path) -> None:
+    model = {f"encoder.{index}": torch.zeros(2) for index in range(9)}
+    contents = {"buffers": {"step": torch.zeros(2)}, "model": model, "optimizer": {"momentum": torch.zeros(2)}}
+    with pytest.raises(WeightsMismatchError) as caught:
+        load_model(NAME, weights=saved(tmp_path, contents))
+    assert caught.value.unexpected == tuple(model)
 
+
+def test_whole_numbers_are_no_weights(tmp_path: Path, published: State) -> None:
+    other = {**published, "fc.linear.weight": published["fc.linear.weight"].to(torch.int8)}
+    with pytest.raises(WeightsMismatchError) as caught:
+        load_model(NAME, weights=saved(tmp_path, other))
+    assert caught.value.misshapen == ("fc.linear.weight (file int8, model float32)",)
+
+
+def test_weights_of_other_precision_are_converted(tmp_path: Path, published: State) -> None:
+    half = {key: value.half() if value.is_floating_point() else value for key, value in published.items()}
+    loaded = load_model(NAME, weights=saved(tmp_path, half)).state_dict()
+    assert all(torch.equal(loaded[key], half[key].to(loaded[key].dtype)) for key in half)
+
+
+def nan(weight: Tensor) -> Tensor:
+    return torch.full_like(weight, torch.nan)
+
+
+def too_large(weight: Tensor) -> Tensor:
+    return torch.full_like(weight, 1e39, dtype=torch.float64)
+
+
+def sparse(weight: Tensor) -> Tensor:
+    return weight.to_sparse()
+
+
+def meta(weight: Tensor) -> Tensor:
+    return weight.to("meta")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (nan, "no finite numbers, first in state_dict.model.bn1.weight"),
+        (too_large, "no finite numbers, first in state_dict.model.bn1.weight"),
+        (sparse, "cannot be copied: state_dict.model.bn1.weight"),
+        (meta, "cannot be copied: state_dict.model.bn1.weight"),
+    ],
+)
+def test_tensors_without_usable_numbers_are_refused(
+    tmp_path: Path, published: State, spoil: Callable[[Tensor], Tensor], said: str
+) -> None:
+    network = build_model(NAME)
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    other = {**published, "bn1.weight": spoil(published["bn1.weight"])}
+    with pytest.raises(CheckpointError) as caught:
+        load_weights(network, saved(tmp_path, lightning(other), "last.ckpt"), name=NAME)
+    assert said in str(caught.value)
+    assert holds(network, before)
+
+
+def test_a_refused_file_leaves_the_network_as_it_was(tmp_path: Path, published: State) -> None:
     network = build_model(NAME)
     before = {key: value.clone() for key, value in network.state_dict().items()}
     other = {**published, "fc.linear.weight": torch.zeros(10, 512, 1, 1)}

@@ -4,7 +4,7 @@ What depends on the input (|cos|^(B−1), variances, attention matrices) is deta
 ∂ output / ∂ input *is* W(x). In train mode nothing is detached: there gradients are for learning.
 """
 
-from bcos_sdk.models.layers._attention import Attention, sincos_positions
+from bcos_sdk.models.layers._attention import Attention, PositionalEmbedding
 from bcos_sdk.models.layers._bcos import BcosConv2d, BcosLinear
 from bcos_sdk.models.layers._logits import LogitLayer
 from bcos_sdk.models.layers._norms import TokenNorm, make_norm
@@ -14,7 +14,7 @@ __all__ = [
     "BcosConv2d",
     "BcosLinear",
     "LogitLayer",
+    "PositionalEmbedding",
     "TokenNorm",
     "make_norm",
-    "sincos_positions",
 ]

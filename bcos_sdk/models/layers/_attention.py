@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from bcos_sdk.models.layers._bcos import BcosLinear
 from bcos_sdk.models.layers._norms import TokenNorm
 
-__all__ = ["Attention", "sincos_positions"]
+__all__ = ["Attention", "PositionalEmbedding"]
 
 
 class Attention(nn.Module):
@@ -33,14 +33,15 @@ class Attention(nn.Module):
         return torch.unflatten(x, -1, (self.heads, -1)).transpose(1, 2)
 
 
-def sincos_positions(rows: int, columns: int, dim: int, *, like: Tensor) -> Tensor:
-    """[sin cω, cos cω, sin rω, cos rω] for the token at row r and column c, row by row.
+class PositionalEmbedding(nn.Module):
+    """Adds [sin cω, cos cω, sin rω, cos rω] to the token at row r and column c; tokens go row by row.
 
     Published models were trained with a table computed in float32, so it is float32 until the end.
     """
-    quarter = dim // 4
-    exponents = torch.arange(quarter, device=like.device) / (quarter - 1)
-    frequencies = 1 / 10000**exponents
-    r = torch.arange(rows, device=like.device).repeat_interleave(columns)[:, None] * frequencies
-    c = torch.arange(columns, device=like.device).repeat(rows)[:, None] * frequencies
-    return torch.cat([c.sin(), c.cos(), r.sin(), r.cos()], dim=1).to(like.dtype)
+
+    def forward(self, tokens: Tensor, rows: int, columns: int) -> Tensor:
+        device, quarter = tokens.device, tokens.shape[-1] // 4
+        frequencies = 1 / 10000 ** (torch.arange(quarter, device=device) / (quarter - 1))
+        r = torch.arange(rows, device=device).repeat_interleave(columns)[:, None] * frequencies
+        c = torch.arange(columns, device=device).repeat(rows)[:, None] * frequencies
+        return tokens + torch.cat([c.sin(), c.cos(), r.sin(), r.cos()], dim=1).to(tokens.dtype)

@@ -46,17 +46,15 @@ class BcosConv2d(nn.Module):
         linear = _largest_unit(self.linear(x), self.max_out, dim=1)
         if self.b == 1:
             return linear
-        return linear * _dynamic_scale(linear, self._patch_norm(x), self.b, frozen=not self.training)
+        norm = self._patch_norm(_at_least_float32(x))
+        return linear * _dynamic_scale(linear, norm, self.b, frozen=not self.training)
 
     def _patch_norm(self, x: Tensor) -> Tensor:
         """sqrt(Σ x² + ε) over the patch under the filter; zeros outside the image, as the filter sees it."""
         conv = self.linear
         groups, units = conv.groups, conv.out_channels // self.max_out // conv.groups
         energy = x.square()
-        if groups == 1:
-            energy = energy.sum(1, keepdim=True)
-        else:
-            energy = torch.unflatten(energy, 1, (groups, -1)).sum(2)
+        energy = energy.sum(1, keepdim=True) if groups == 1 else torch.unflatten(energy, 1, (groups, -1)).sum(2)
         window = energy.new_ones(groups, 1, *conv.kernel_size)
         energy = F.conv2d(energy, window, None, conv.stride, conv.padding, conv.dilation, groups)
         norm = (energy + _PATCH_EPS).sqrt()
@@ -82,7 +80,7 @@ class BcosLinear(nn.Module):
         linear = _largest_unit(self.linear(x), self.max_out, dim=-1)
         if self.b == 1:
             return linear
-        norm = x.norm(dim=-1, keepdim=True) + _VECTOR_EPS
+        norm = _at_least_float32(x).norm(dim=-1, keepdim=True) + _VECTOR_EPS
         return linear * _dynamic_scale(linear, norm, self.b, frozen=not self.training)
 
     def extra_repr(self) -> str:
@@ -93,7 +91,7 @@ class _UnitConv2d(nn.Conv2d):
     """A convolution with filters of unit norm; a filter of zeros stays zero."""
 
     def forward(self, x: Tensor) -> Tensor:
-        weight = F.normalize(self.weight.flatten(1)).view_as(self.weight)
+        weight = _unit_rows(self.weight.flatten(1)).view_as(self.weight)
         return F.conv2d(x, weight, None, self.stride, self.padding, self.dilation, self.groups)
 
 
@@ -101,7 +99,7 @@ class _UnitLinear(nn.Linear):
     """A linear map with rows of unit norm; a row of zeros stays zero."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, F.normalize(self.weight))
+        return F.linear(x, _unit_rows(self.weight))
 
 
 def _check(b: float, max_out: int) -> None:
@@ -119,4 +117,18 @@ def _largest_unit(units: Tensor, max_out: int, dim: int) -> Tensor:
 def _dynamic_scale(linear: Tensor, norm: Tensor, b: float, *, frozen: bool) -> Tensor:
     """|cos|^(B−1); frozen it is a constant, which makes the layer linear in its input."""
     scale = linear.abs() / norm if b == 2 else ((linear / norm).abs() + _COSINE_EPS).pow(b - 1)
+    scale = _as_dtype(scale, linear.dtype)
     return scale.detach() if frozen else scale
+
+
+def _unit_rows(weight: Tensor) -> Tensor:
+    return _as_dtype(F.normalize(_at_least_float32(weight)), weight.dtype)
+
+
+def _at_least_float32(x: Tensor) -> Tensor:
+    """Half precision ends at 65504, which Σ x² passes, and rounds the ε beside a norm to zero."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def _as_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x if x.dtype == dtype else x.to(dtype)  # no cast, even an idle one, in a captured graph

@@ -1,0 +1,16 @@
+"""The bundle: a folder with two ONNX graphs, their weights, and a manifest that vouches for them."""
+
+from bcos_sdk.bundle._bundle import Bundle, open_bundle
+from bcos_sdk.bundle._write import BundleWriter
+from bcos_sdk.bundle.manifest import SCHEMA_VERSION, FileRecord, Manifest, ModelRecord, Parity
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Bundle",
+    "BundleWriter",
+    "FileRecord",
+    "Manifest",
+    "ModelRecord",
+    "Parity",
+    "open_bundle",
+]

@@ -1,0 +1,102 @@
+"""Opening a bundle: every file is where it should be, is a plain file, and has the hash it should have."""
+
+from __future__ import annotations
+
+import json
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from bcos_sdk._hashing import sha256_of
+from bcos_sdk.bundle.manifest import SCHEMA_VERSION, FileRecord, Manifest
+from bcos_sdk.errors import BundleError
+
+__all__ = ["MANIFEST", "Bundle", "open_bundle"]
+
+MANIFEST = "manifest.json"
+_LARGEST_MANIFEST = 16 << 20
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle that was verified when it was opened."""
+
+    path: Path
+    manifest: Manifest
+
+    @property
+    def predict_graph(self) -> Path:
+        return self.path / self.manifest.predict_graph
+
+    @property
+    def explain_graph(self) -> Path:
+        return self.path / self.manifest.explain_graph
+
+
+def open_bundle(path: Path | str) -> Bundle:
+    """The bundle in that folder, or a `BundleError` that says what is wrong with it."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise _invalid(folder, "there is no such folder")
+    manifest = _read_manifest(folder)
+    needed = {manifest.predict_graph, manifest.explain_graph, manifest.weights}
+    if missing := needed - manifest.files.keys():
+        raise _invalid(folder, f"the manifest vouches for no {', '.join(sorted(missing))}")
+    for name, record in manifest.files.items():
+        _check_file(folder, name, record)
+    return Bundle(folder, manifest)
+
+
+def _read_manifest(folder: Path) -> Manifest:
+    _check_plain(folder, MANIFEST)
+    path = folder / MANIFEST
+    if path.stat().st_size > _LARGEST_MANIFEST:
+        raise _invalid(folder, f"{MANIFEST} is too large to be one")
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise _invalid(folder, f"{MANIFEST} is not JSON: {error}") from error
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if version != SCHEMA_VERSION:
+        raise BundleError(
+            f"{folder} has a manifest of version {version!r}; this bcos-sdk reads version {SCHEMA_VERSION}",
+            source=str(folder),
+            hint="Export the model again, or install the version of bcos-sdk that wrote it.",
+        )
+    try:
+        return Manifest.model_validate(document)
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
+        raise _invalid(folder, f"{MANIFEST} is faulty: {'; '.join(faults[:5])}") from error
+
+
+def _check_file(folder: Path, name: str, record: FileRecord) -> None:
+    _check_plain(folder, name)
+    path = folder / name
+    if path.stat().st_size != record.size or sha256_of(path) != record.sha256:
+        raise _invalid(folder, f"{name} is not the file that was exported: its hash differs")
+
+
+def _check_plain(folder: Path, name: str) -> None:
+    """A link could lead out of the bundle, or change what was verified behind our back."""
+    path = folder
+    for part in Path(name).parts:
+        path = path / part
+        try:
+            status = path.lstat()
+        except OSError:
+            raise _invalid(folder, f"{name} is missing") from None
+        if stat.S_ISLNK(status.st_mode):
+            raise _invalid(folder, f"{name} is a link")
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        raise _invalid(folder, f"{name} is not a plain file of its own")
+
+
+def _invalid(folder: Path, reason: str) -> BundleError:
+    return BundleError(
+        f"{folder} is not a usable bundle: {reason}",
+        source=str(folder),
+        hint="Export the model again: bcos-sdk export MODEL -o DIR",
+    )

@@ -1,0 +1,111 @@
+"""Every copy of a network's weights that a checkpoint may hold, and how each differs from the network."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+__all__ = ["Candidate", "averaged_elsewhere", "find_candidates"]
+
+State = Mapping[str, Tensor]
+
+_DEEPEST_NESTING = 3
+_PREFIXES_TRIED = 4  # enough for a model, its average, and wrappers of either
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A set of tensors in a checkpoint that may be the network's, and how it differs from what is wanted."""
+
+    where: str
+    tensors: dict[str, Tensor]
+    found: int
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    misshapen: tuple[str, ...]
+
+    @classmethod
+    def of(cls, where: str, tensors: dict[str, Tensor], wanted: State) -> Candidate:
+        compared = {key: _difference(tensors[key], like) for key, like in wanted.items() if key in tensors}
+        misshapen = tuple(f"{key} ({difference})" for key, difference in compared.items() if difference)
+        missing = tuple(key for key in wanted if key not in tensors)
+        unexpected = tuple(key for key in tensors if key not in wanted)
+        return cls(where, tensors, len(compared) - len(misshapen), missing, unexpected, misshapen)
+
+    @property
+    def complete(self) -> bool:
+        return not (self.missing or self.unexpected or self.misshapen)
+
+    @property
+    def averaged(self) -> bool:
+        return _names_an_average(self.where)
+
+    @property
+    def place(self) -> str:
+        return f"'{self.where.rstrip('.')}'" if self.where else "its top level"
+
+
+def find_candidates(checkpoint: Mapping[str, Any], wanted: State) -> list[Candidate]:
+    """Every dict of tensors in the checkpoint, under each prefix that gives the most wanted keys.
+
+    Where no wanted key appears at all the dict is taken as it is, so that it can be reported on.
+    """
+    candidates = []
+    for where, tensors in _tensor_dicts(checkpoint):
+        prefixes = Counter(key[:cut] for key in tensors for cut in _cuts(key) if key[cut:] in wanted)
+        for prefix, _ in prefixes.most_common(_PREFIXES_TRIED) or [("", 0)]:
+            copy = {key[len(prefix) :]: tensors[key] for key in tensors if key.startswith(prefix)}
+            candidates.append(Candidate.of(where + prefix, copy, wanted))
+    return candidates
+
+
+def averaged_elsewhere(checkpoint: Mapping[str, Any], taken: Candidate) -> str | None:
+    """The name of a tensor that belongs to an average but not to the copy taken, if there is one.
+
+    Numbers such as a decay or a count of steps are no weights and do not count.
+    """
+    for where, tensors in _tensor_dicts(checkpoint):
+        for key, tensor in tensors.items():
+            name = where + key
+            elsewhere = not (name.startswith(taken.where) and name[len(taken.where) :] in taken.tensors)
+            if elsewhere and tensor.ndim and _names_an_average(name):
+                return name
+    return None
+
+
+def _difference(tensor: Tensor, like: Tensor) -> str | None:
+    if tensor.shape != like.shape:
+        return f"file {list(tensor.shape)}, model {list(like.shape)}"
+    if like.is_floating_point() and not tensor.is_floating_point():
+        return f"file {_dtype(tensor)}, model {_dtype(like)}"
+    return None
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _names_an_average(name: str) -> bool:
+    """`ema` and `swa` count as words or camelCase parts (not in `schema`), the longer ones anywhere."""
+    words = {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
+    return bool(words & {"ema", "swa"}) or bool(re.search("averag|shadow", name.lower()))
+
+
+def _cuts(key: str) -> list[int]:
+    """Where a key may end its prefix: at its start and after every dot."""
+    return [0, *(match.end() for match in re.finditer(r"\.", key))]
+
+
+def _tensor_dicts(node: Any, where: str = "", depth: int = 0) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    if not isinstance(node, Mapping) or depth > _DEEPEST_NESTING:
+        return
+    tensors = {key: item for key, item in node.items() if isinstance(item, Tensor) and not item.is_nested}
+    if tensors and all(isinstance(key, str) for key in tensors):
+        yield where, tensors
+    for key, value in node.items():
+        yield from _tensor_dicts(value, f"{where}{key}.", depth + 1)

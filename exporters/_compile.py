@@ -1,0 +1,52 @@
+"""torch module → the two programs of a bundle: predict and explain, simplified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from bcos_sdk.exporters._capture import capture
+from bcos_sdk.exporters._explain import explain_program
+from bcos_sdk.exporters._program import Program
+from bcos_sdk.exporters.simplify import EXPLAIN_PASSES, FORWARD_PASSES
+
+__all__ = ["Compiled", "compile_module"]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """image → logits; (image, targets) → explanation; the names of b(x)'s terms; rewrites per pass."""
+
+    predict: Program
+    explain: Program
+    bias_terms: tuple[str, ...]
+    rewrites: dict[str, int] = field(default_factory=dict)
+
+
+def compile_module(module: nn.Module, size: tuple[int, int], *, without: Collection[str] = ()) -> Compiled:
+    """Capture, simplify, transpose, simplify; `without` names passes to leave out, to find out about one."""
+    rewrites: dict[str, int] = {}
+    predict = capture(module, size)
+    _simplify(predict, FORWARD_PASSES, without, rewrites)
+    explain, bias_terms = explain_program(predict)
+    _simplify(explain, EXPLAIN_PASSES, without, rewrites)
+    for mark in predict.graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
+        mark.replace_all_uses_with(mark.args[0])
+    predict.clean()
+    return Compiled(predict, explain, bias_terms, rewrites)
+
+
+def _simplify(
+    program: Program,
+    passes: Collection[Callable[[Program], int]],
+    without: Collection[str],
+    rewrites: dict[str, int],
+) -> None:
+    for simplification in passes:
+        name = simplification.__name__
+        if name not in without:
+            rewrites[name] = rewrites.get(name, 0) + simplification(program)
+            program.clean()

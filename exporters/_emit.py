@@ -1,0 +1,191 @@
+"""`Program` → ONNX model: standard operators, names that follow the module path, weights in a shared file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, helper
+from torch import Tensor, fx
+
+from bcos_sdk.errors import ExportError
+from bcos_sdk.exporters._program import Program, is_floating, path_of
+from bcos_sdk.exporters._shapes import infer_shapes
+
+__all__ = ["IR_VERSION", "OPSET", "Emitter", "WeightsFile", "emit"]
+
+OPSET = 18
+IR_VERSION = 10
+_INLINE_BYTES = 1024
+_ALIGNMENT = 64
+_WITHOUT_TARGETS = {"image", "logits"}
+
+Array = np.ndarray[Any, np.dtype[Any]]
+EmitRule = Callable[["Emitter", fx.Node], Any]
+
+
+class WeightsFile:
+    """Tensors one after another in one file; equal tensors are stored once, whichever graph reads them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("wb")
+        self._places: dict[tuple[str, bytes], tuple[int, int]] = {}
+
+    def place(self, array: Array) -> tuple[int, int]:
+        """Offset and length of the array's bytes."""
+        data = np.ascontiguousarray(array).tobytes()
+        key = (str(array.dtype), hashlib.sha256(data).digest())
+        if key not in self._places:
+            self._file.write(bytes(-self._file.tell() % _ALIGNMENT))
+            self._places[key] = (self._file.tell(), len(data))
+            self._file.write(data)
+        return self._places[key]
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def emit(
+    program: Program,
+    name: str,
+    weights: WeightsFile,
+    *,
+    metadata: dict[str, str] | None = None,
+    expose: dict[str, fx.Node] | None = None,
+) -> onnx.ModelProto:
+    """The model; tensors of some size go to the weights file. `expose` makes outputs of inner values too."""
+    from bcos_sdk.exporters._onnx_ops import RULES
+
+    infer_shapes(program)
+    e = Emitter(weights)
+    for node in program.inputs:
+        e.values[node] = node.name
+    for node in program.graph.nodes:
+        if node.op == "get_attr":
+            e.values[node] = e.constant(program.constants[node.target], path_of(node))
+        elif node.op == "call_function":
+            if node.target not in RULES:
+                raise ExportError(
+                    f"{node.target} in '{path_of(node)}' cannot be written as ONNX",
+                    source=path_of(node),
+                    hint="Replace the operator, or add its entry to exporters/_onnx_ops.py.",
+                )
+            e.at(node)
+            e.values[node] = RULES[node.target](e, node)
+    outputs = [
+        _declare(output, e.name_output(node, output), node)
+        for output, node in zip(program.outputs, program.results, strict=True)
+    ]
+    for inner, node in (expose or {}).items():
+        e.nodes.append(helper.make_node("Identity", [e.values[node]], [inner]))
+        outputs.append(helper.make_tensor_value_info(inner, TensorProto.FLOAT, None))
+    inputs = [_declare(node.name, node.name, node) for node in program.inputs]
+    graph = helper.make_graph(e.nodes, name, inputs, outputs, e.initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="bcos-sdk")
+    model.ir_version = IR_VERSION
+    helper.set_model_props(model, metadata or {})
+    return model
+
+
+def _declare(name: str, value: str, node: fx.Node) -> onnx.ValueInfoProto:
+    shape = list(node.meta["val"].shape)
+    free = ["batch"] if name in _WITHOUT_TARGETS else ["batch", "targets"]
+    kind = TensorProto.FLOAT if is_floating(node) else TensorProto.INT64
+    return helper.make_tensor_value_info(value, kind, [*free, *shape[len(free) :]])
+
+
+class Emitter:
+    """The ONNX graph under construction. Rules call it."""
+
+    def __init__(self, weights: WeightsFile) -> None:
+        self.values: dict[fx.Node, Any] = {}
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: list[TensorProto] = []
+        self._weights = weights
+        self._names: dict[str, int] = {}
+        self._constants: dict[tuple[Any, ...], str] = {}
+        self._scope = ""
+
+    def at(self, node: fx.Node) -> None:
+        """What is emitted from now on is named after the module of `node`."""
+        scope = path_of(node) or "model"
+        self._scope = f"explain/{scope}" if node.meta.get("transposed") else scope
+
+    def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
+        """Emit one operator with one result, and return the result's name."""
+        name = self._unique(f"{self._scope}/{kind}")
+        names = [self.value(one) for one in inputs]
+        self.nodes.append(helper.make_node(kind, names, [name], name=name, **attributes))
+        return name
+
+    def value(self, value: Any) -> str:
+        """The name of a node's value; a number becomes a scalar constant."""
+        if isinstance(value, fx.Node):
+            return str(self.values[value])
+        if isinstance(value, str):
+            return value
+        return self.constant(torch.tensor(value, dtype=torch.float32), "number")
+
+    def pick(self, kind: str, index: int, *inputs: Any, **attributes: Any) -> str:
+        """Emit an operator with two results, and return the name of the one at `index`."""
+        name = self._unique(f"{self._scope}/{kind}")
+        results = [name if i == index else f"{name}:unused" for i in range(2)]
+        names = [self.value(one) for one in inputs]
+        self.nodes.append(helper.make_node(kind, names, results, name=name, **attributes))
+        return name
+
+    def cotangent_shape(self, sample: Sequence[int]) -> str:
+        """The shape [batch, targets, *sample], the first two read off the input `targets`."""
+        key = ("cotangent", *sample)
+        if key not in self._constants:
+            if ("leading",) not in self._constants:
+                self._constants["leading",] = self.op("Shape", "targets")
+            leading = self._constants["leading",]
+            self._constants[key] = self.op("Concat", leading, self.ints(*sample), axis=0)
+        return self._constants[key]
+
+    def ints(self, *values: int) -> str:
+        """A constant list of integers: axes, shapes, starts."""
+        return self.constant(torch.tensor(values, dtype=torch.int64), "ints")
+
+    def constant(self, value: Tensor, name: str) -> str:
+        value = value.detach().to(torch.float32) if value.is_floating_point() else value.detach()
+        array = value.contiguous().numpy()
+        key = (array.dtype, array.shape, hashlib.sha256(array.tobytes()).digest())
+        if key not in self._constants:
+            self._constants[key] = self._unique(name or "constant")
+            self.initializers.append(self._initializer(self._constants[key], array))
+        return self._constants[key]
+
+    def _initializer(self, name: str, array: Array) -> TensorProto:
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        if array.nbytes < _INLINE_BYTES:
+            return onnx.numpy_helper.from_array(array, name)
+        offset, length = self._weights.place(array)
+        tensor = TensorProto(name=name, data_type=kind, dims=array.shape, data_location=TensorProto.EXTERNAL)
+        place = {"location": self._weights.path.name, "offset": str(offset), "length": str(length)}
+        for key, entry in place.items():
+            tensor.external_data.add(key=key, value=entry)
+        return tensor
+
+    def name_output(self, node: fx.Node, output: str) -> str:
+        """Call the node's value by the output's name, everywhere."""
+        old = str(self.values[node])
+        self.values[node] = output
+        for one in self.nodes:
+            for names in (one.input, one.output):
+                for i, value in enumerate(names):
+                    if value == old:
+                        names[i] = output
+        return output
+
+    def _unique(self, name: str) -> str:
+        number = self._names.get(name, 0)
+        self._names[name] = number + 1
+        return f"{name}_{number}" if number else name

@@ -1,0 +1,138 @@
+"""`export`: from a torch module to a bundle that was measured against it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+import onnx
+from torch import nn
+
+from bcos_sdk.bundle import Bundle, BundleWriter, Manifest, ModelRecord, Parity
+from bcos_sdk.errors import ExportError, ParityError
+from bcos_sdk.exporters._compile import Compiled, compile_module
+from bcos_sdk.exporters._emit import IR_VERSION, OPSET, WeightsFile, emit
+from bcos_sdk.exporters._explain import MOST_RANKS, has_jumps
+from bcos_sdk.exporters._locate import with_worst_layer
+from bcos_sdk.exporters._probes import probe_images
+from bcos_sdk.exporters._program import sample_shape
+from bcos_sdk.exporters._validate import validate
+from bcos_sdk.registry.schema import InputSpec
+
+__all__ = ["export"]
+
+PREDICT, EXPLAIN, WEIGHTS = "predict.onnx", "explain.onnx", "weights.bin"
+TOLERANCE = 1e-5
+
+
+def export(
+    module: nn.Module,
+    path: Path | str,
+    *,
+    input_size: tuple[int, int] = (224, 224),
+    labels: Sequence[str] | None = None,
+    max_batch: int = 8,
+    name: str | None = None,
+    preprocessing: InputSpec | None = None,
+    probability: Literal["sigmoid", "softmax"] = "sigmoid",
+    force: bool = False,
+    without: Collection[str] = (),
+    progress: Callable[[str], object] = bool,
+) -> Bundle:
+    """Write the bundle of a dynamic-linear module to the folder `path`, and open it.
+
+    `module` takes [batch, 6, *input_size] and returns logits: one of ours, one of the public `bcos` package, or any
+    whose input-dependent weights are detached. It is captured as it is, in eval mode and float32. `without` names
+    simplifications to leave out; `progress` is told each stage as it begins.
+    """
+    spec = preprocessing or InputSpec(size=input_size, resize=None, crop=None)
+    with BundleWriter(path, force=force) as writer:
+        progress("capturing and transposing")
+        compiled = compile_module(module, spec.size, without=without)
+        (classes,) = sample_shape(compiled.predict.results[0])
+        if labels is not None and len(labels) != classes:
+            raise ExportError(
+                f"{len(labels)} labels for {classes} classes", hint="Pass one label per class, in class order."
+            )
+        progress("writing ONNX")
+        _write_graphs(writer.folder, compiled)
+        progress("checking against torch")
+        predict, explain = writer.folder / PREDICT, writer.folder / EXPLAIN
+        try:
+            parity, limits = validate(
+                module, predict, explain, spec.size, classes, max_batch, has_jumps=has_jumps(compiled.predict)
+            )
+        except ParityError as error:
+            raise with_worst_layer(error, compiled.explain, probe_images(spec.size)[:2]) from error
+        progress("closing the bundle")
+        record = ModelRecord(
+            name=name or type(module).__name__, module=_class_name(module), weights_sha256=_hash_of_weights(module)
+        )
+        return writer.finish(
+            _manifest(compiled, record, spec, classes, labels, probability, max_batch, parity, limits, writer)
+        )
+
+
+def _write_graphs(folder: Path, compiled: Compiled) -> None:
+    weights = WeightsFile(folder / WEIGHTS)
+    metadata = {"bcos.explain": json.dumps({"bias_terms": compiled.bias_terms})}
+    models = {
+        PREDICT: emit(compiled.predict, "predict", weights),
+        EXPLAIN: emit(compiled.explain, "explain", weights, metadata=metadata),
+    }
+    weights.close()
+    for name, model in models.items():
+        path = folder / name
+        path.write_bytes(model.SerializeToString(deterministic=True))
+        onnx.checker.check_model(str(path), full_check=True)
+
+
+def _manifest(
+    compiled: Compiled,
+    record: ModelRecord,
+    spec: InputSpec,
+    classes: int,
+    labels: Sequence[str] | None,
+    probability: Literal["sigmoid", "softmax"],
+    max_batch: int,
+    parity: tuple[Parity, ...],
+    limits: dict[str, float],
+    writer: BundleWriter,
+) -> Manifest:
+    return Manifest(
+        model=record,
+        input=spec,
+        classes=classes,
+        labels=None if labels is None else tuple(labels),
+        probability=probability,
+        bias_terms=compiled.bias_terms,
+        ranks=min(classes, MOST_RANKS),
+        max_batch=max_batch,
+        tolerance=TOLERANCE,
+        predict_graph=PREDICT,
+        explain_graph=EXPLAIN,
+        weights=WEIGHTS,
+        opset=OPSET,
+        ir_version=IR_VERSION,
+        versions={package: version(package) for package in ("bcos-sdk", "torch", "onnx", "onnxruntime")},
+        rewrites=compiled.rewrites,
+        parity=parity,
+        parity_limits=limits,
+        files=writer.records(),
+    )
+
+
+def _class_name(module: nn.Module) -> str:
+    return f"{type(module).__module__}.{type(module).__qualname__}"
+
+
+def _hash_of_weights(module: nn.Module) -> str:
+    digest = hashlib.sha256()
+    for key, value in sorted(module.state_dict().items()):
+        digest.update(f"{key} {value.dtype} {list(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,56 @@
+"""Σ over a 1×1 window = the value itself: patch norms of 1×1 convolutions need no pooling.
+
+With a stride the window picks every s-th value: a slice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from bcos_sdk.exporters._ops import pick_every
+from bcos_sdk.exporters._program import Program, bind, is_constant, pair
+
+__all__ = ["skip_unit_windows"]
+
+aten = torch.ops.aten
+
+
+def skip_unit_windows(program: Program) -> int:
+    skipped = 0
+    for node in list(program.graph.nodes):
+        source = _pooled(program, node)
+        if source is None:
+            continue
+        stride = pair(bind(node).stride or 1)
+        if stride == (1, 1):
+            node.replace_all_uses_with(source)
+            program.graph.erase_node(node)
+        else:
+            program.replace(node, pick_every, source, stride)
+        skipped += 1
+    return skipped
+
+
+def _pooled(program: Program, node: fx.Node) -> fx.Node | None:
+    """What the node pools, if its window is 1×1 without padding."""
+    if node.target not in (aten.avg_pool2d.default, aten.conv2d.default):
+        return None
+    a: Any = bind(node)
+    if any(pair(a.padding)):
+        return None
+    if node.target is aten.avg_pool2d.default:
+        source, is_unit = a.self, pair(a.kernel_size) == (1, 1) and a.divisor_override is None
+    else:
+        source, is_unit = (
+            a.input,
+            a.bias is None and is_constant(a.weight) and _is_unit(program.value_of(a.weight), a.groups),
+        )
+    return source if is_unit else None
+
+
+def _is_unit(weight: Tensor, groups: int) -> bool:
+    """Each channel by itself, times one."""
+    return weight.shape == (groups, 1, 1, 1) and bool((weight == 1).all())

@@ -1,0 +1,175 @@
+"""Bundles that were tampered with, that point outside, or that were never finished."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bcos_sdk.bundle import Bundle, BundleWriter, Manifest, ModelRecord, open_bundle
+from bcos_sdk.errors import BundleError, BundleExistsError
+from bcos_sdk.registry import InputSpec
+
+FILES = {"predict.onnx": b"predict", "explain.onnx": b"explain", "weights.bin": b"weights"}
+
+
+def manifest(writer: BundleWriter) -> Manifest:
+    return Manifest(
+        model=ModelRecord(name="net", module="tests.Net", weights_sha256="0" * 64),
+        input=InputSpec(size=(8, 8), resize=None, crop=None),
+        classes=2,
+        labels=("cat", "dog"),
+        probability="sigmoid",
+        bias_terms=("logit_bias",),
+        ranks=2,
+        max_batch=4,
+        tolerance=1e-5,
+        predict_graph="predict.onnx",
+        explain_graph="explain.onnx",
+        weights="weights.bin",
+        opset=18,
+        ir_version=10,
+        versions={"bcos-sdk": "0"},
+        rewrites={},
+        parity=(),
+        parity_limits={"weights": 1e-4},
+        files=writer.records(),
+    )
+
+
+def write(path: Path, *, force: bool = False) -> Bundle:
+    with BundleWriter(path, force=force) as writer:
+        for name, contents in FILES.items():
+            (writer.folder / name).write_bytes(contents)
+        return writer.finish(manifest(writer))
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return write(tmp_path / "bundle").path
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def edit(bundle: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    path = bundle / "manifest.json"
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+def test_what_was_written_can_be_opened(bundle: Path) -> None:
+    opened = open_bundle(bundle)
+    assert opened.manifest.labels == ("cat", "dog")
+    assert opened.explain_graph.read_bytes() == b"explain"
+    assert names(bundle.parent) == ["bundle"], "nothing else is left"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_changed_file_is_noticed(bundle: Path, name: str) -> None:
+    (bundle / name).write_bytes(FILES[name][:-1] + b"!")
+    with pytest.raises(BundleError, match=f"{name} is not the file that was exported"):
+        open_bundle(bundle)
+
+
+@pytest.mark.parametrize("name", [*FILES, "manifest.json"])
+def test_a_missing_file_is_noticed(bundle: Path, name: str) -> None:
+    (bundle / name).unlink()
+    with pytest.raises(BundleError, match=f"{name} is missing"):
+        open_bundle(bundle)
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+@pytest.mark.parametrize("name", ["weights.bin", "manifest.json"])
+def test_links_are_refused(bundle: Path, tmp_path: Path, link: Callable[[Path, Path], None], name: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    shutil.move(bundle / name, elsewhere)
+    link(elsewhere, bundle / name)
+    with pytest.raises(BundleError, match=f"{name} is"):
+        open_bundle(bundle)
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/../../b", "..\\outside", "./weights.bin", ""])
+def test_paths_that_lead_out_are_refused(bundle: Path, name: str) -> None:
+    record = {"sha256": "0" * 64, "size": 1}
+    edit(bundle, lambda document: document["files"].update({name: record}))
+    with pytest.raises(BundleError, match="inside the bundle"):
+        open_bundle(bundle)
+    edit(bundle, lambda document: document["files"].pop(name))
+    edit(bundle, lambda document: document.update(weights=name))
+    with pytest.raises(BundleError, match="inside the bundle"):
+        open_bundle(bundle)
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None])
+def test_other_versions_are_refused(bundle: Path, version: object) -> None:
+    edit(bundle, lambda document: document.update(schema_version=version))
+    with pytest.raises(BundleError, match="reads version 1"):
+        open_bundle(bundle)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "null", "[" * 100_000])
+def test_a_manifest_that_is_none_is_refused(bundle: Path, text: str) -> None:
+    (bundle / "manifest.json").write_text(text)
+    with pytest.raises(BundleError):
+        open_bundle(bundle)
+
+
+def test_a_faulty_key_is_named(bundle: Path) -> None:
+    edit(bundle, lambda document: document.update(classes=-1, surprise=1))
+    with pytest.raises(BundleError, match=r"classes: .*; surprise: "):
+        open_bundle(bundle)
+
+
+def test_a_graph_that_nobody_vouches_for_is_refused(bundle: Path) -> None:
+    edit(bundle, lambda document: document["files"].pop("explain.onnx"))
+    with pytest.raises(BundleError, match=r"vouches for no explain\.onnx"):
+        open_bundle(bundle)
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="no such folder"):
+        open_bundle(tmp_path / "nowhere")
+
+
+def test_an_error_while_writing_leaves_nothing(tmp_path: Path) -> None:
+    def fail() -> None:
+        with BundleWriter(tmp_path / "bundle") as writer:
+            (writer.folder / "predict.onnx").write_bytes(b"half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert names(tmp_path) == []
+
+
+def test_an_existing_bundle_is_replaced_only_when_told(bundle: Path) -> None:
+    with pytest.raises(BundleExistsError):
+        write(bundle)
+    assert write(bundle, force=True).path == bundle
+    assert names(bundle.parent) == ["bundle"]
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    program = f"""
+import os, signal
+from bcos_sdk.bundle import BundleWriter
+with BundleWriter({str(tmp_path / "bundle")!r}) as writer:
+    (writer.folder / "weights.bin").write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", program], check=False)
+    assert [name.startswith(".bundle.partial-") for name in names(tmp_path)] == [True]
+    with pytest.raises(BundleError):
+        open_bundle(tmp_path / "bundle")
+    write(tmp_path / "bundle")
+    assert names(tmp_path) == ["bundle"]

@@ -1,0 +1,70 @@
+"""`bcos-sdk export`, as a user types it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+from bcos_sdk.bundle import open_bundle
+from bcos_sdk.cli import main
+from bcos_sdk.errors import ParityError
+from bcos_sdk.exporters import _export
+from bcos_sdk.models import build_model
+
+MODEL = "cifar10_plain9_b2-nomaxout"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["export", *map(str, arguments)])
+
+
+def test_a_model_with_a_weights_file(tmp_path: Path) -> None:
+    torch.save(build_model(MODEL).state_dict(), tmp_path / "weights.pth")
+    result = run(MODEL, "--weights", tmp_path / "weights.pth", "-o", tmp_path / "out", "--max-batch", 2)
+    assert result.exit_code == 0, result.stderr
+    assert "W(X)" in result.stdout
+    assert "explain.onnx" in result.stdout
+    assert "checking against torch" in result.stderr
+    manifest = open_bundle(tmp_path / "out").manifest
+    assert manifest.model.name == MODEL
+    assert manifest.labels is not None
+    assert manifest.labels[3] == "cat"
+    assert manifest.max_batch == 2
+
+
+def test_what_stands_there_is_kept(tmp_path: Path) -> None:
+    assert run(MODEL, "--random-weights", "-o", tmp_path / "out", "--max-batch", 1).exit_code == 0
+    result = run(MODEL, "--random-weights", "-o", tmp_path / "out", "--max-batch", 1)
+    assert result.exit_code == 1
+    assert "[bundle_exists]" in result.stderr
+
+
+def test_a_failed_comparison_is_exit_code_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ParityError("weights differ")
+
+    monkeypatch.setattr(_export, "validate", fail)
+    result = run(MODEL, "--random-weights", "-o", tmp_path / "out")
+    assert result.exit_code == 3
+    assert "[parity_failed]" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["resnet500"], 2, "Did you mean"),
+        (["resnet18", "--weights", "x.pth", "--random-weights"], 2, "exclude each other"),
+        (["resnet18", "--weights", "nowhere.pth"], 1, "does not exist"),
+        (["cifar10_resnet20"], 1, "[no_published_weights]"),
+    ],
+)
+def test_what_cannot_be_exported_says_why(arguments: list[str], code: int, said: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == code
+    assert said in result.stderr
+    assert result.stdout == ""

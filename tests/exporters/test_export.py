@@ -1,0 +1,236 @@
+"""`export`: bundles that are right, the same every time, and not there when something is wrong."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from support import reference
+from support.explaining import calibrate, explain, random_image, relative_error
+from torch import Tensor, nn
+
+from bcos_sdk.bundle import Bundle, open_bundle
+from bcos_sdk.errors import BundleExistsError, ExportError, ParityError
+from bcos_sdk.exporters import _validate, export
+from bcos_sdk.exporters._emit import Emitter
+from bcos_sdk.exporters._validate import LIMITS
+from bcos_sdk.models import build_model
+from bcos_sdk.models.layers import BcosConv2d
+from bcos_sdk.registry import builtin_registry
+
+REGISTRY = builtin_registry()
+PUBLISHED = [name for name, spec in REGISTRY.items() if spec.weights is not None]
+SMALL = ["resnet18", "resnext50_32x4d", "densenet121", "convnext_tiny", "convnext_tiny_bnu"]
+SMALL += ["simple_vit_ti_patch16_224", "vitc_ti_patch1_14"]
+CIFAR = ["cifar10_resnet20_bn", "cifar10_resnet20_gnu-unaffine", "cifar10_resnet20", "cifar10_plain9_b1.5"]
+
+ReportExport = Callable[[str, Bundle, float], None]
+
+
+def calibrated(name: str, size: int, *, from_reference: bool = False) -> nn.Module:
+    module: nn.Module = reference.build(name) if from_reference else build_model(name)
+    calibrate(module, random_image(4, size, dtype=torch.float32))
+    return module
+
+
+def within_limits(bundle: Bundle) -> bool:
+    limits = bundle.manifest.parity_limits
+    assert limits.keys() == LIMITS.keys()
+    return all(getattr(row, name) <= limit for row in bundle.manifest.parity for name, limit in limits.items())
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_family_at_a_small_size(name: str, tmp_path: Path) -> None:
+    module = calibrated(name, 64)
+    bundle = export(module, tmp_path / name, input_size=(64, 64), max_batch=5)
+    assert [row.batch for row in bundle.manifest.parity] == [1, 2, 3, 5]
+    assert within_limits(bundle)
+    check_session(bundle, module, 64)
+
+
+@pytest.mark.parametrize("name", CIFAR)
+def test_cifar_networks(name: str, tmp_path: Path) -> None:
+    spec = REGISTRY[name]
+    module = calibrated(name, 32)
+    bundle = export(module, tmp_path / name, preprocessing=spec.input, labels=spec.class_names, max_batch=4)
+    assert within_limits(bundle)
+    check_session(bundle, module, 32)
+
+
+def check_session(bundle: Bundle, module: nn.Module, size: int) -> None:
+    """As a user would run the files: with ONNX Runtime alone, against the module in float64."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(bundle.explain_graph, options)
+    assert [(one.name, one.shape[:1]) for one in session.get_inputs()] == [("image", ["batch"]), ("targets", ["batch"])]
+    x = random_image(2, size, dtype=torch.float32)
+    names = [output.name for output in session.get_outputs()]
+    assert names == ["logits", "classes", "weights", "contributions", "bias", "bias_terms"]
+    feed = {"image": x.numpy(), "targets": np.array([[1, -1], [0, -2]])}
+    got = {name: torch.from_numpy(value) for name, value in zip(names, session.run(names, feed), strict=True)}
+    assert got["bias_terms"].shape[2] == len(bundle.manifest.bias_terms)
+    module.double()
+    for k in range(2):
+        logits, weights = explain(module, x.double(), got["classes"][:, k].tolist())
+        assert relative_error(got["weights"][:, k].double(), weights) < bundle.manifest.parity_limits["weights"]
+        assert relative_error(got["logits"].double(), logits) < bundle.manifest.parity_limits["logits"]
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vitc_ti_patch1_14", "convnext_tiny"])
+def test_modules_of_the_public_package(name: str, tmp_path: Path) -> None:
+    module = calibrated(name, 64, from_reference=True)
+    bundle = export(module, tmp_path / name, input_size=(64, 64), max_batch=2)
+    assert within_limits(bundle)
+    assert bundle.manifest.bias_terms[0] == "logit_bias"
+    assert not any(getattr(part, "is_in_explanation_mode", False) for part in module.modules()), "left as found"
+
+
+def test_one_at_full_size(tmp_path: Path) -> None:
+    spec = REGISTRY["resnet18"]
+    module = calibrated("resnet18", 224)
+    bundle = export(module, tmp_path / "b", preprocessing=spec.input, labels=spec.class_names, max_batch=32)
+    assert within_limits(bundle)
+    assert bundle.manifest.parity[-1].batch == 32
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_published_model_at_full_size(name: str, tmp_path: Path, report_export: ReportExport) -> None:
+    spec = REGISTRY[name]
+    module = calibrated(name, 224)
+    began = time.monotonic()
+    bundle = export(module, tmp_path / name, preprocessing=spec.input, labels=spec.class_names, max_batch=4)
+    report_export(name, bundle, time.monotonic() - began)
+    assert within_limits(bundle)
+
+
+class Own(nn.Module):
+    """A user's module: B = 1.5, MaxOut, dilation, groups, concatenation, two branches, a layer with a bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = BcosConv2d(6, 8, 3, stride=2, padding=1, b=1.5, max_out=2)
+        self.wide = BcosConv2d(8, 8, 3, padding=2, dilation=2, groups=2)
+        self.pool = nn.MaxPool2d(3, stride=1, padding=1)
+        self.mix = nn.Conv2d(16, 8, 1, bias=True)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        both = torch.cat([self.wide(x), self.pool(x)], dim=1)
+        gate = both.mean((2, 3), keepdim=True).sigmoid().detach()
+        out: Tensor = self.head(self.mix(both * gate).mean((2, 3)))
+        return out
+
+
+def test_a_users_own_module(tmp_path: Path) -> None:
+    module = Own().eval()
+    bundle = export(module, tmp_path / "own", input_size=(33, 20), labels=list("abcde"), max_batch=2)
+    assert within_limits(bundle)
+    assert set(bundle.manifest.bias_terms) == {"mix.bias", "head.bias"}
+    assert bundle.manifest.labels == tuple("abcde")
+
+
+@pytest.fixture(scope="module")
+def small() -> nn.Module:
+    torch.manual_seed(0)
+    return calibrated("cifar10_resnet20_bnu-linear-nomaxout", 32)
+
+
+def small_export(module: nn.Module, path: Path, **options: Any) -> Bundle:
+    return export(module, path, input_size=(32, 32), max_batch=2, **options)
+
+
+def test_the_same_module_gives_the_same_bytes(small: nn.Module, tmp_path: Path) -> None:
+    first, second = (small_export(small, tmp_path / name) for name in ("first", "second"))
+    for path in first.path.iterdir():
+        assert path.read_bytes() == (second.path / path.name).read_bytes(), path.name
+
+
+def test_graphs_are_plain_and_readable(small: nn.Module, tmp_path: Path) -> None:
+    bundle = small_export(small, tmp_path / "b")
+    for path in (bundle.predict_graph, bundle.explain_graph):
+        model = onnx.load(path, load_external_data=False)
+        assert model.ir_version <= 10
+        assert [(one.domain, one.version) for one in model.opset_import] == [("", 18)]
+        assert {node.domain for node in model.graph.node} == {""}
+        onnx.checker.check_model(str(path), full_check=True)
+        names = [node.name for node in model.graph.node]
+        assert len(set(names)) == len(names)
+        assert any(re.fullmatch(r"layer1\.0\.conv1\.linear/Conv", name) for name in names)
+        outside = [one for one in model.graph.initializer if one.data_location == onnx.TensorProto.EXTERNAL]
+        assert {entry.value for one in outside for entry in one.external_data if entry.key == "location"} == {
+            "weights.bin"
+        }
+    assert any(node.name.startswith("explain/layer1.0.conv1.linear/") for node in model.graph.node)
+
+
+def test_weights_are_stored_once(small: nn.Module, tmp_path: Path) -> None:
+    bundle = small_export(small, tmp_path / "b")
+    parameters = sum(parameter.nbytes for parameter in small.parameters())
+    assert bundle.manifest.files["weights.bin"].size < 1.05 * parameters
+
+
+def test_a_bundle_is_not_replaced_unless_told(small: nn.Module, tmp_path: Path) -> None:
+    small_export(small, tmp_path / "b")
+    with pytest.raises(BundleExistsError, match="--force"):
+        small_export(small, tmp_path / "b")
+    assert small_export(small, tmp_path / "b", force=True).manifest == open_bundle(tmp_path / "b").manifest
+
+
+def test_force_does_not_replace_what_is_no_bundle(small: nn.Module, tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.tex").write_text("years of work")
+    with pytest.raises(BundleExistsError, match="not a bundle"):
+        small_export(small, tmp_path / "precious", force=True)
+
+
+def test_labels_must_be_as_many_as_classes(small: nn.Module, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="2 labels for 10 classes"):
+        small_export(small, tmp_path / "b", labels=["cat", "dog"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_graph_leaves_no_bundle_and_names_the_layer(
+    small: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One operator of one layer is emitted wrongly: the export must notice, name it, and leave nothing."""
+    right = Emitter.op
+
+    def wrong(self: Emitter, kind: str, *inputs: Any, **attributes: Any) -> str:
+        swapped = kind == "Sqrt" and self._scope == "layer2.0.conv2"
+        return right(self, "Abs" if swapped else kind, *inputs, **attributes)
+
+    monkeypatch.setattr(Emitter, "op", wrong)
+    with pytest.raises(ParityError) as caught:
+        small_export(small, tmp_path / "b")
+    assert caught.value.exit_code == 3
+    assert "'layer2.0.conv2'" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_explanation_that_adds_up_but_is_wrong_is_refused(
+    small: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A W(x) with its mass moved from pixel to pixel still adds up; comparing W itself finds it."""
+    run = _validate._run
+
+    def moved(session: Any, images: Tensor, targets: Tensor | None = None) -> dict[str, Any]:
+        got = run(session, images, targets)
+        if "weights" in got:
+            share = got["contributions"].mean((2, 3), keepdims=True)
+            got["weights"] = share[:, :, None] / images.numpy()[:, None].sum(2, keepdims=True)
+            got["weights"] = np.broadcast_to(got["weights"], (*got["weights"].shape[:2], 6, 32, 32)).copy()
+        return got
+
+    monkeypatch.setattr(_validate, "_run", moved)
+    with pytest.raises(ParityError, match="weights differ"):
+        small_export(small, tmp_path / "b")

@@ -1,0 +1,79 @@
+"""What is not dynamic linear, or cannot be captured, is refused by operator and module path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bcos_sdk.errors import CaptureError, NotDynamicLinearError
+from bcos_sdk.exporters._capture import capture
+from bcos_sdk.exporters._explain import explain_program
+
+
+class Layer(nn.Module):
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+def network(function: Callable[[Tensor], Tensor]) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(6, 4, 1), Layer(function), nn.Flatten(), nn.Linear(4 * 9, 5)).eval()
+
+
+@pytest.mark.parametrize(
+    ("function", "operator", "said"),
+    [
+        (F.gelu, "aten.gelu.default", "aten.gelu.default has no transpose"),
+        (lambda x: x * x, "aten.mul.Tensor", "a product of two live values"),
+        (lambda x: x * x.abs(), "aten.mul.Tensor", "a product of two live values"),
+        (lambda x: 1 / (x.abs() + 1), "aten.reciprocal.default", "has no transpose"),
+        (lambda x: x @ x.transpose(-1, -2), "aten.matmul.default", "a product of two live matrices"),
+        (lambda x: F.layer_norm(x, (3,)), "aten.layer_norm.default", "has no transpose"),
+        (lambda x: x / torch.var_mean(x, 1, keepdim=True)[0], "aten.div.Tensor", "a division by a live value"),
+        (lambda x: x - torch.var_mean(x, 1, keepdim=True)[0], "aten.var_mean", "a variance that is not detached"),
+        (lambda x: x - x.mean(0, keepdim=True), "aten.mean.dim", "a reduction over the batch axis"),
+        (lambda x: F.pad(x, (1, 1), value=2.0)[..., 1:-1], "aten.pad.default", "anything but zeros"),
+        (torch.sigmoid, "aten.sigmoid.default", "has no transpose"),
+    ],
+)
+def test_what_is_not_dynamic_linear_is_named(function: Callable[[Tensor], Tensor], operator: str, said: str) -> None:
+    with pytest.raises(NotDynamicLinearError) as caught:
+        explain_program(capture(network(function), (3, 3)))
+    error = caught.value
+    assert error.operator.startswith(operator)
+    assert error.path == "1"
+    assert said in str(error)
+    assert error.hint is not None
+    assert "detach" in error.hint.lower()
+
+
+def test_the_same_behind_a_detach_is_fine() -> None:
+    explain_program(capture(network(lambda x: x * F.gelu(x).detach()), (3, 3)))
+
+
+def test_a_network_cut_off_from_its_image_is_refused() -> None:
+    with pytest.raises(NotDynamicLinearError, match="do not depend on the image"):
+        explain_program(capture(network(lambda x: x.detach()), (3, 3)))
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (network(F.relu).train(), "train mode"),
+        (network(lambda x: x.reshape(-1, 3, 3).reshape(-1, 4, 3, 3)), "mixes the batch"),
+        (network(lambda x: x * 2 if x.sum() > 0 else x), "cannot capture"),
+        (nn.Sequential(nn.Conv2d(6, 4, 1)).eval(), "not logits of shape"),
+        (Layer(lambda x: (x, x)).eval(), "returns 2 values"),  # type: ignore[arg-type, return-value]
+    ],
+)
+def test_what_cannot_be_captured_says_why(module: nn.Module, said: str) -> None:
+    with pytest.raises(CaptureError, match=said) as caught:
+        capture(module, (3, 3))
+    assert caught.value.hint

@@ -1,0 +1,171 @@
+"""Each simplification: how often it applies, and that it changes nothing but the cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from support.compiling import run_onnx
+from support.explaining import calibrate, random_image
+from torch import Tensor, nn
+
+from bcos_sdk.exporters import simplify
+from bcos_sdk.exporters._capture import capture
+from bcos_sdk.exporters._compile import compile_module
+from bcos_sdk.exporters._explain import explain_program
+from bcos_sdk.exporters._program import Program
+from bcos_sdk.models import build_model
+from bcos_sdk.models.layers import BcosConv2d, make_norm
+from bcos_sdk.registry import NormConfig
+
+Pass = Callable[[Program], int]
+
+UNCENTRED = NormConfig(kind="batch", centred=False, bias=False)
+TARGETS = torch.tensor([[0, -1], [2, 3]])
+
+
+def network(*layers: nn.Module) -> nn.Module:
+    """The layers, then a B-cos classifier of four classes; norms with scales of either sign."""
+    head = [BcosConv2d(8, 4, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    module = nn.Sequential(*layers, *head).double().eval()
+    with torch.no_grad():
+        for name, value in module.state_dict().items():
+            if name.endswith("running_var"):
+                value.uniform_(0.5, 2.0)
+        for layer in module:
+            if isinstance(getattr(layer, "weight", None), nn.Parameter):
+                layer.weight.uniform_(-1.5, 1.5)  # type: ignore[operator]
+    return module
+
+
+def values(program: Program) -> list[Tensor]:
+    x = random_image(2, 8)
+    return list(program.run(x, TARGETS).values())
+
+
+def check(simplification: Pass, program: Program, count: int) -> None:
+    torch.manual_seed(1)
+    before = values(program)
+    assert simplification(program) == count
+    program.clean()
+    assert simplification(program) == 0, "a second time there is nothing left to do"
+    torch.manual_seed(1)
+    for after, expected in zip(values(program), before, strict=True):
+        torch.testing.assert_close(after, expected, rtol=1e-9, atol=1e-12)
+
+
+def explained(module: nn.Module, *before: Pass) -> Program:
+    program = capture(module, (8, 8))
+    for simplification in before:
+        simplification(program)
+    return explain_program(program)[0]
+
+
+def forward_then_explain(simplification: Pass, module: nn.Module, count: int, *before: Pass) -> None:
+    """A forward pass must leave both the logits and the explanation as they were."""
+    expected = explained(module, *before)
+    program = capture(module, (8, 8))
+    for earlier in before:
+        earlier(program)
+    assert simplification(program) == count
+    program.clean()
+    got = explain_program(program)[0]
+    torch.manual_seed(1)
+    truth = values(expected)
+    torch.manual_seed(1)
+    for value, true in zip(values(got), truth, strict=True):
+        torch.testing.assert_close(value, true, rtol=1e-9, atol=1e-12)
+
+
+def test_fold_constants_leaves_weights_ready_to_use() -> None:
+    program = capture(network(BcosConv2d(6, 8, 3)), (8, 8))
+    norms = [value.flatten(1).norm(dim=1) for name, value in program.constants.items() if "linear_weight" in name]
+    assert len(norms) == 2
+    for norm in norms:
+        torch.testing.assert_close(norm, torch.ones_like(norm))
+    assert simplify.fold_constants(program) == 0
+
+
+def test_merge_scales() -> None:
+    module = network(BcosConv2d(6, 8, 3), make_norm(8, UNCENTRED))
+    forward_then_explain(simplify.merge_scales, module, 2)
+
+
+@pytest.mark.parametrize("max_out", [1, 2])
+def test_fold_bcos_scale(max_out: int) -> None:
+    module = network(BcosConv2d(6, 8, 3, max_out=max_out), make_norm(8, UNCENTRED))
+    mixed_signs = max_out == 1
+    if not mixed_signs:
+        with torch.no_grad():
+            module[1].weight.abs_()  # type: ignore[index]
+    forward_then_explain(simplify.fold_bcos_scale, module, 1, simplify.merge_scales)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        (BcosConv2d(6, 8, 3, max_out=2), make_norm(8, UNCENTRED)),
+        (BcosConv2d(6, 8, 3, b=1.5), make_norm(8, UNCENTRED)),
+        (BcosConv2d(6, 8, 3), make_norm(8, NormConfig(kind="position", bias=False))),
+        (nn.Conv2d(6, 8, 3, bias=False), make_norm(8, UNCENTRED)),
+    ],
+    ids=["MaxOut with negative scales", "B = 1.5", "a norm that depends on the input", "not B-cos"],
+)
+def test_fold_bcos_scale_leaves_alone_what_would_change(layers: tuple[nn.Module, ...]) -> None:
+    forward_then_explain(simplify.fold_bcos_scale, network(*layers), 0, simplify.merge_scales)
+
+
+def test_multiply_reciprocals() -> None:
+    forward_then_explain(simplify.multiply_reciprocals, network(BcosConv2d(6, 8, 3)), 2)
+
+
+@pytest.mark.parametrize(("stride", "groups"), [(1, 1), (2, 1), (1, 2), (3, 2)])
+def test_skip_unit_windows(stride: int, groups: int) -> None:
+    module = network(BcosConv2d(6, 8, 1, stride=stride, groups=groups))
+    forward_then_explain(simplify.skip_unit_windows, module, 2)
+
+
+def test_share_values() -> None:
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left, self.right = BcosConv2d(6, 8, 3, padding=1), BcosConv2d(6, 8, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.add(self.left(x), self.right(x))
+
+    window_square_sum_pool_add_sqrt = 6
+    forward_then_explain(simplify.share_values, network(Branches()), window_square_sum_pool_add_sqrt)
+
+
+def test_flip_convolutions() -> None:
+    layers = [
+        BcosConv2d(6, 8, 3, padding=1),
+        BcosConv2d(8, 8, (2, 3), dilation=2),
+        BcosConv2d(8, 8, 3, groups=4, padding=2),
+    ]
+    strided = BcosConv2d(8, 8, 3, stride=2)
+    check(simplify.flip_convolutions, explained(network(*layers, strided)), count=4)
+
+
+def test_repeat_averages() -> None:
+    layers = [BcosConv2d(6, 8, 2), nn.AvgPool2d(2), nn.AvgPool2d(3, stride=1, padding=1)]
+    check(simplify.repeat_averages, explained(network(*layers)), count=1)
+
+
+NAMES = sorted({one.__name__ for one in (*simplify.FORWARD_PASSES, *simplify.EXPLAIN_PASSES)})
+
+
+@pytest.mark.parametrize("without", [[], *([name] for name in NAMES), NAMES], ids=str)
+def test_any_pass_can_be_left_out(without: list[str]) -> None:
+    module = build_model("cifar10_resnet20_bnu-linear").double()
+    x = random_image(2, 32)
+    calibrate(module, x)
+    compiled = compile_module(module, (32, 32), without=without)
+    assert not set(without) & compiled.rewrites.keys()
+    plain = explain_program(capture(module, (32, 32)))[0].run(x, TARGETS)
+    for name, value in compiled.explain.run(x, TARGETS).items():
+        torch.testing.assert_close(value, plain[name], rtol=1e-8, atol=1e-10)
+    in_onnx = run_onnx(compiled.explain, x, TARGETS)["weights"]
+    assert torch.from_numpy(in_onnx).double().sub(plain["weights"]).norm() < 1e-4 * plain["weights"].norm()

@@ -1,0 +1,58 @@
+"""A module against its compiled programs: the full Jacobian in float64, and ONNX Runtime in float32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from torch import Tensor, nn
+
+from bcos_sdk.exporters._capture import capture
+from bcos_sdk.exporters._emit import WeightsFile, emit
+from bcos_sdk.exporters._explain import explain_program
+from bcos_sdk.exporters._program import Program
+
+
+def check_against_jacobian(module: nn.Module, x: Tensor) -> None:
+    """Every row of W(x) is autograd's, b(x) is what W(x)·x leaves, and ONNX Runtime agrees."""
+    module = module.double().eval()
+    program, _ = explain_program(capture(module, (x.shape[2], x.shape[3]), channels=x.shape[1]))
+    logits = module(x).detach()
+    every_class = torch.arange(logits.shape[1]).expand(len(x), -1).contiguous()
+    got = program.run(x, every_class)
+    per_sample = [torch.func.jacrev(module)(sample[None])[0, :, 0] for sample in x]
+    jacobian = torch.stack(per_sample).detach()
+    torch.testing.assert_close(got["logits"], logits, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(got["weights"], jacobian, rtol=1e-9, atol=1e-12)
+    bias = logits - torch.einsum("nkchw,nchw->nk", jacobian, x)
+    torch.testing.assert_close(got["bias"], bias, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(got["bias_terms"].sum(2), got["bias"], rtol=1e-10, atol=1e-12)
+    in_onnx = run_onnx(program, x, every_class)
+    terms = got["contributions"].abs().sum((2, 3)) + got["bias_terms"].abs().sum(2)
+    for name, value in got.items():
+        # Sums cancel, so their rounding is measured by what was added, not by what is left.
+        size = terms.max() if name in ("logits", "bias", "bias_terms") else value.abs().max()
+        np.testing.assert_allclose(in_onnx[name], value.numpy(), rtol=2e-4, atol=5e-5 * float(size))
+
+
+def run_onnx(program: Program, *inputs: Tensor) -> dict[str, np.ndarray]:
+    """The program as ONNX, fully checked, on ONNX Runtime."""
+    with TemporaryDirectory() as folder:
+        weights = WeightsFile(Path(folder) / "weights.bin")
+        model = emit(program, "test", weights)
+        weights.close()
+        path = Path(folder) / "model.onnx"
+        path.write_bytes(model.SerializeToString())
+        onnx.checker.check_model(str(path), full_check=True)
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        feed = {
+            node.name: (value.float() if value.is_floating_point() else value).numpy()
+            for node, value in zip(program.inputs, inputs, strict=True)
+        }
+        return dict(zip(program.outputs, session.run(list(program.outputs), feed), strict=True))

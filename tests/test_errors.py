@@ -1,0 +1,62 @@
+"""Every error of the package: its code is its own, and it survives the way out of a process pool."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+from typing import Any
+
+import pytest
+
+import bcos_sdk.errors
+from bcos_sdk.errors import BcosError, MissingExtraError
+
+
+def subclasses(kind: type[BcosError]) -> list[type[BcosError]]:
+    return [kind, *(found for below in kind.__subclasses__() for found in subclasses(below))]
+
+
+KINDS = [kind for kind in subclasses(BcosError) if kind.__module__ == bcos_sdk.errors.__name__]
+
+VALUES: dict[str, Any] = {
+    "bool": True,
+    "float": 0.25,
+    "int": 3,
+    "str": "text",
+    "str | None": "text",
+    "tuple[str, ...]": ("one", "two"),
+}
+
+
+def made(kind: type[BcosError]) -> BcosError:
+    """An error of that kind with something in every argument."""
+    parameters = inspect.signature(kind).parameters.values()
+    return kind(**{parameter.name: VALUES[parameter.annotation] for parameter in parameters})
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("travel", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
+def test_an_error_survives_pickling(kind: type[BcosError], travel: Any) -> None:
+    error = made(kind)
+    error.retryable = True
+    error.hint = "what to do"
+    error.source = "where"
+    error.noted = ["on the way"]  # type: ignore[attr-defined]
+    arrived = travel(error)
+    assert type(arrived) is kind
+    assert str(arrived) == str(error)
+    assert arrived.args == error.args
+    assert vars(arrived) == vars(error)
+    assert (arrived.code, arrived.exit_code) == (error.code, error.exit_code)
+
+
+def test_an_import_error_arrives_as_one() -> None:
+    arrived = pickle.loads(pickle.dumps(MissingExtraError("needs torch", hint="Install it")))
+    assert isinstance(arrived, ImportError)
+    assert arrived.msg == "needs torch"
+
+
+def test_codes_are_not_shared() -> None:
+    codes = [kind.code for kind in KINDS]
+    assert len(set(codes)) == len(codes)

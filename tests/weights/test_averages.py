@@ -1,0 +1,117 @@
+"""Of several copies in a training checkpoint: which one is taken, and that this is said."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from support.checkpoints import State, holds, lightning, prefixed, saved
+
+from bcos_sdk.models import build_model
+from bcos_sdk.weights import load_model
+
+NAME = "cifar10_resnet20_bnu"
+
+
+@pytest.fixture(scope="module")
+def plain() -> State:
+    return build_model(NAME).state_dict()
+
+
+@pytest.fixture(scope="module")
+def averaged(plain: State) -> State:
+    return {key: value + 1 for key, value in plain.items()}
+
+
+@pytest.mark.parametrize("prefer_ema", [True, False])
+def test_of_two_copies_the_average_is_taken_unless_told_otherwise(
+    tmp_path: Path, plain: State, averaged: State, prefer_ema: bool
+) -> None:
+    path = saved(tmp_path, lightning(plain, averaged), "last.ckpt")
+    network = load_model(NAME, weights=path, prefer_ema=prefer_ema)
+    assert holds(network, averaged if prefer_ema else plain)
+
+
+def test_an_average_in_a_dict_of_its_own_is_found(tmp_path: Path, plain: State, averaged: State) -> None:
+    path = saved(tmp_path, {"model": prefixed("module.", plain), "model_ema": averaged})
+    assert holds(load_model(NAME, weights=path), averaged)
+    assert holds(load_model(NAME, weights=path, prefer_ema=False), plain)
+
+
+AVERAGES = ["ema", "modelEma", "EMACallback", "ema_model.module", "averaged_model", "swa_state", "shadow"]
+
+
+@pytest.mark.parametrize("where", AVERAGES)
+def test_an_average_is_known_by_its_name(tmp_path: Path, plain: State, averaged: State, where: str) -> None:
+    path = saved(tmp_path, {"model": plain, where: averaged})
+    assert holds(load_model(NAME, weights=path), averaged)
+    assert holds(load_model(NAME, weights=path, prefer_ema=False), plain)
+
+
+@pytest.mark.parametrize("where", ["schema", "swap", "cinema", "demand"])
+def test_a_name_that_only_contains_ema_or_swa_is_no_average(
+    tmp_path: Path, plain: State, averaged: State, where: str
+) -> None:
+    path = saved(tmp_path, {"model": plain, where: averaged})
+    assert holds(load_model(NAME, weights=path), plain)
+
+
+def log_of(caplog: pytest.LogCaptureFixture, level: int) -> str:
+    return "\n".join(record.getMessage() for record in caplog.records if record.levelno == level)
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "bcos_sdk")
+    return caplog
+
+
+@pytest.mark.parametrize(("prefer_ema", "where"), [(True, "'state_dict.ema.module'"), (False, "'state_dict.model'")])
+def test_the_log_says_which_copy_was_taken(
+    tmp_path: Path, plain: State, averaged: State, log: pytest.LogCaptureFixture, prefer_ema: bool, where: str
+) -> None:
+    path = saved(tmp_path, lightning(plain, averaged), "last.ckpt")
+    load_model(NAME, weights=path, prefer_ema=prefer_ema)
+    assert where in log_of(log, logging.INFO)
+    assert not log_of(log, logging.WARNING)
+
+
+def test_a_plain_file_is_taken_without_a_warning(tmp_path: Path, plain: State, log: pytest.LogCaptureFixture) -> None:
+    averaged_by_torch = {**prefixed("module.", plain), "n_averaged": torch.tensor(5)}
+    for contents, where in [(plain, "its top level"), (averaged_by_torch, "'module'")]:
+        log.clear()
+        load_model(NAME, weights=saved(tmp_path, contents))
+        assert where in log_of(log, logging.INFO)
+        assert not log_of(log, logging.WARNING)
+
+
+def incomplete(state: State) -> State:
+    return {key: value for key, value in state.items() if not key.startswith("fc.")}
+
+
+def renamed(state: State) -> State:
+    """Keys without their dots, as one common EMA implementation keeps them."""
+    return {key.replace(".", ""): value for key, value in state.items()}
+
+
+@pytest.mark.parametrize("spoil", [incomplete, renamed])
+def test_an_average_that_cannot_be_used_is_warned_about(
+    tmp_path: Path, plain: State, averaged: State, log: pytest.LogCaptureFixture, spoil: Callable[[State], State]
+) -> None:
+    path = saved(tmp_path, lightning(plain, spoil(averaged)), "last.ckpt")
+    assert holds(load_model(NAME, weights=path), plain)
+    assert "'state_dict.ema.module." in log_of(log, logging.WARNING)
+    log.clear()
+    assert holds(load_model(NAME, weights=path, prefer_ema=False), plain)
+    assert not log_of(log, logging.WARNING)
+
+
+def test_an_average_taken_against_the_wish_is_warned_about(
+    tmp_path: Path, averaged: State, log: pytest.LogCaptureFixture
+) -> None:
+    path = saved(tmp_path, {"ema": averaged})
+    assert holds(load_model(NAME, weights=path, prefer_ema=False), averaged)
+    assert "took the average at 'ema'" in log_of(log, logging.WARNING)
