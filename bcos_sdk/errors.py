@@ -10,12 +10,19 @@ from typing import Any, ClassVar
 
 __all__ = [
     "BcosError",
+    "BundleError",
+    "BundleExistsError",
+    "CaptureError",
     "CheckpointError",
     "DownloadError",
+    "ExportError",
     "HashMismatchError",
     "MissingExtraError",
     "NoPublishedWeightsError",
+    "NotDynamicLinearError",
+    "ParityError",
     "RegistryError",
+    "TargetError",
     "UnknownModelError",
     "UnsafeCheckpointError",
     "WeightsMismatchError",
@@ -169,3 +176,9 @@ class BundleExistsError(BcosError):
     """A place where something stands already, which is not replaced without being told."""
 
     code = "bundle_exists"
+
+
+class TargetError(BcosError):
+    """A class or rank that the model does not have."""
+
+    code = "target_out_of_range"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from bcos_sdk.errors import ExportError
 from bcos_sdk.exporters._capture import capture
 from bcos_sdk.exporters._explain import explain_program
 from bcos_sdk.exporters._program import Program
@@ -28,6 +29,11 @@ class Compiled:
 
 def compile_module(module: nn.Module, size: tuple[int, int], *, without: Collection[str] = ()) -> Compiled:
     """Capture, simplify, transpose, simplify; `without` names passes to leave out, to find out about one."""
+    known = {simplification.__name__ for simplification in (*FORWARD_PASSES, *EXPLAIN_PASSES)}
+    if unknown := set(without) - known:
+        raise ExportError(
+            f"no simplification is called {', '.join(sorted(unknown))}", hint=f"There are: {', '.join(sorted(known))}."
+        )
     rewrites: dict[str, int] = {}
     predict = capture(module, size)
     _simplify(predict, FORWARD_PASSES, without, rewrites)

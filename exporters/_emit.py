@@ -60,7 +60,7 @@ def emit(
     expose: dict[str, fx.Node] | None = None,
 ) -> onnx.ModelProto:
     """The model; tensors of some size go to the weights file. `expose` makes outputs of inner values too."""
-    from bcos_sdk.exporters._onnx_ops import RULES
+    from bcos_sdk.exporters.onnx_ops import RULES
 
     infer_shapes(program)
     e = Emitter(weights)
@@ -74,7 +74,7 @@ def emit(
                 raise ExportError(
                     f"{node.target} in '{path_of(node)}' cannot be written as ONNX",
                     source=path_of(node),
-                    hint="Replace the operator, or add its entry to exporters/_onnx_ops.py.",
+                    hint="Replace the operator, or spell it in exporters/onnx_ops/.",
                 )
             e.at(node)
             e.values[node] = RULES[node.target](e, node)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import onnx
+import torch
 from torch import nn
 
 from bcos_sdk.bundle import Bundle, BundleWriter, Manifest, ModelRecord, Parity
@@ -41,7 +42,7 @@ def export(
     probability: Literal["sigmoid", "softmax"] = "sigmoid",
     force: bool = False,
     without: Collection[str] = (),
-    progress: Callable[[str], object] = bool,
+    progress: Callable[[str], None] = lambda _stage: None,
 ) -> Bundle:
     """Write the bundle of a dynamic-linear module to the folder `path`, and open it.
 
@@ -134,5 +135,5 @@ def _hash_of_weights(module: nn.Module) -> str:
     digest = hashlib.sha256()
     for key, value in sorted(module.state_dict().items()):
         digest.update(f"{key} {value.dtype} {list(value.shape)}".encode())
-        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 
 from bcos_sdk._hashing import sha256_of
 from bcos_sdk.bundle.manifest import SCHEMA_VERSION, FileRecord, Manifest
-from bcos_sdk.errors import BundleError
+from bcos_sdk.errors import BundleError, TargetError
 
 __all__ = ["MANIFEST", "Bundle", "open_bundle"]
 
@@ -33,6 +34,17 @@ class Bundle:
     @property
     def explain_graph(self) -> Path:
         return self.path / self.manifest.explain_graph
+
+    def check_targets(self, targets: Iterable[int]) -> None:
+        """Refuse a target that the explain graph would answer with zeros, or with another class."""
+        classes, ranks = self.manifest.classes, self.manifest.ranks
+        for target in targets:
+            if not -ranks <= target <= classes:
+                raise TargetError(
+                    f"there is no target {target}",
+                    source=str(target),
+                    hint=f"Classes are 0 to {classes - 1}, ranks -1 to -{ranks}; {classes} is the mean of all logits.",
+                )
 
 
 def open_bundle(path: Path | str) -> Bundle:

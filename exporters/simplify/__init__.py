@@ -25,4 +25,4 @@ __all__ = [
 # On the forward program, before it is transposed: what is simpler forward is simpler backward too.
 FORWARD_PASSES = (merge_scales, fold_bcos_scale, skip_unit_windows, multiply_reciprocals, share_values)
 # On the explain program.
-EXPLAIN_PASSES = (merge_scales, flip_convolutions, repeat_averages, share_values)
+EXPLAIN_PASSES = (flip_convolutions, repeat_averages, share_values)

@@ -44,10 +44,8 @@ def _pooled(program: Program, node: fx.Node) -> fx.Node | None:
     if node.target is aten.avg_pool2d.default:
         source, is_unit = a.self, pair(a.kernel_size) == (1, 1) and a.divisor_override is None
     else:
-        source, is_unit = (
-            a.input,
-            a.bias is None and is_constant(a.weight) and _is_unit(program.value_of(a.weight), a.groups),
-        )
+        has_weight_alone = a.bias is None and is_constant(a.weight)
+        source, is_unit = a.input, has_weight_alone and _is_unit(program.value_of(a.weight), a.groups)
     return source if is_unit else None
 
 

@@ -10,6 +10,7 @@ from support.compiling import run_onnx
 from support.explaining import calibrate, random_image
 from torch import Tensor, nn
 
+from bcos_sdk.errors import ExportError
 from bcos_sdk.exporters import simplify
 from bcos_sdk.exporters._capture import capture
 from bcos_sdk.exporters._compile import compile_module
@@ -155,6 +156,11 @@ def test_repeat_averages() -> None:
 
 
 NAMES = sorted({one.__name__ for one in (*simplify.FORWARD_PASSES, *simplify.EXPLAIN_PASSES)})
+
+
+def test_a_pass_that_is_not_there_cannot_be_left_out() -> None:
+    with pytest.raises(ExportError, match="no simplification is called flip_everything"):
+        compile_module(network(BcosConv2d(6, 8, 1)), (8, 8), without=["flip_everything"])
 
 
 @pytest.mark.parametrize("without", [[], *([name] for name in NAMES), NAMES], ids=str)

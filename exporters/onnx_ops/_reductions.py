@@ -1,0 +1,105 @@
+"""Sums, means, variances and average pools, forward and transposed."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch
+from torch import fx
+
+from bcos_sdk.exporters import _ops as ops
+from bcos_sdk.exporters._emit import EmitRule, Emitter
+from bcos_sdk.exporters._program import bind, pair, shape_of
+from bcos_sdk.exporters.onnx_ops._table import RULES, extra_padding, positive, spells, unfold, window
+
+aten = torch.ops.aten
+
+
+def _reduce(kind: str) -> EmitRule:
+    def rule(e: Emitter, node: fx.Node) -> str:
+        a = bind(node)
+        return e.op(kind, a.self, e.ints(*positive(a.dim, a.self)), keepdims=int(a.keepdim))
+
+    return rule
+
+
+RULES[aten.sum.dim_IntList] = _reduce("ReduceSum")
+RULES[aten.mean.dim] = _reduce("ReduceMean")
+
+
+@spells(aten.linalg_vector_norm.default)
+def vector_norm(e: Emitter, node: fx.Node) -> str:
+    a = bind(node)
+    assert a.ord == 2, f"the {a.ord}-norm has no ONNX spelling here"
+    return e.op("ReduceL2", a.self, e.ints(*positive(a.dim, a.self)), keepdims=int(a.keepdim))
+
+
+@spells(aten.var.correction)
+def var(e: Emitter, node: fx.Node) -> str:
+    a = bind(node)
+    return _variance(e, a, a.correction)[0]
+
+
+@spells(aten.var_mean.correction)
+def var_mean(e: Emitter, node: fx.Node) -> list[str]:
+    a = bind(node)
+    return _variance(e, a, a.correction)
+
+
+@spells(aten.var_mean.dim)
+def var_mean_dim(e: Emitter, node: fx.Node) -> list[str]:
+    a = bind(node)
+    return _variance(e, a, int(a.unbiased))
+
+
+def _variance(e: Emitter, a: Any, correction: float | None) -> list[str]:
+    dims = positive(a.dim, a.self)
+    axes = e.ints(*dims)
+    mean = e.op("ReduceMean", a.self, axes, keepdims=1)
+    apart = e.op("Sub", a.self, mean)
+    var = e.op("ReduceMean", e.op("Mul", apart, apart), axes, keepdims=int(a.keepdim))
+    count = prod(shape_of(a.self)[dim] for dim in dims)
+    correction = 1 if correction is None else correction
+    if correction:
+        var = e.op("Mul", var, count / (count - correction))
+    return [var, mean if a.keepdim else e.op("Squeeze", mean, axes)]
+
+
+@spells(aten.avg_pool2d.default)
+def avg_pool2d(e: Emitter, node: fx.Node) -> str:
+    a = bind(node)
+    kernel = pair(a.kernel_size)
+    pads = [*pair(a.padding)] * 2
+    pooled = e.op(
+        "AveragePool",
+        a.self,
+        kernel_shape=[*kernel],
+        strides=[*pair(a.stride or kernel)],
+        pads=pads,
+        ceil_mode=int(a.ceil_mode),
+        count_include_pad=int(a.count_include_pad),
+    )
+    return pooled if a.divisor_override is None else e.op("Mul", pooled, prod(kernel) / a.divisor_override)
+
+
+@spells(ops.avg_pool_transpose)
+def avg_pool_transpose(e: Emitter, node: fx.Node) -> str:
+    a = bind(node)
+    flat = e.op("Reshape", a.ct, e.ints(-1, 1, *shape_of(a.ct)[3:]))
+    weight = e.constant(torch.full((1, 1, *a.kernel), 1 / prod(a.kernel)), "average")
+    left = ops.unreached(a.size, a.kernel, a.stride, a.padding)
+    grown = e.op("ConvTranspose", flat, weight, **window(a.stride, a.padding, 1), **extra_padding(left))
+    return unfold(e, grown, node)
+
+
+@spells(ops.repeat_average)
+def repeat_average(e: Emitter, node: fx.Node) -> str:
+    a = bind(node)
+    channels, rows, columns = shape_of(a.ct)[2:]
+    share = e.op("Mul", a.ct, 1 / prod(a.kernel))
+    blocks = e.op("Reshape", share, e.ints(0, 0, channels, rows, 1, columns, 1))
+    blocks = e.op("Expand", blocks, e.ints(1, 1, 1, 1, a.kernel[0], 1, a.kernel[1]))
+    grown = e.op("Reshape", blocks, e.ints(0, 0, channels, rows * a.kernel[0], columns * a.kernel[1]))
+    left = [a.size[0] - rows * a.kernel[0], a.size[1] - columns * a.kernel[1]]
+    return e.op("Pad", grown, e.ints(*[0] * 8, *left)) if any(left) else grown

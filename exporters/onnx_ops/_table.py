@@ -1,0 +1,48 @@
+"""The table: one ONNX spelling per operator, and what several spellings share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import fx
+
+from bcos_sdk.exporters._emit import EmitRule, Emitter
+from bcos_sdk.exporters._program import pair, shape_of
+
+__all__ = ["RULES", "extra_padding", "positive", "spells", "unfold", "window"]
+
+RULES: dict[Any, EmitRule] = {}
+
+
+def spells(*targets: Any) -> Callable[[EmitRule], EmitRule]:
+    """Register how an operator is written."""
+
+    def register(rule: EmitRule) -> EmitRule:
+        for target in targets:
+            assert target not in RULES, f"{target} is spelled twice"
+            RULES[target] = rule
+        return rule
+
+    return register
+
+
+def positive(dims: Any, node: fx.Node) -> list[int]:
+    """Axes counted from the front, as ONNX likes them."""
+    rank = len(shape_of(node))
+    return [dim % rank for dim in ([dims] if isinstance(dims, int) else dims)]
+
+
+def window(stride: Any, padding: Any, dilation: Any = 1) -> dict[str, list[int]]:
+    """The attributes of a sliding window, pads written out on all sides."""
+    return {"strides": [*pair(stride)], "pads": [*pair(padding)] * 2, "dilations": [*pair(dilation)]}
+
+
+def extra_padding(left: tuple[int, int]) -> dict[str, list[int]]:
+    """`output_padding`, where a stride has cut something off."""
+    return {"output_padding": [*left]} if any(left) else {}
+
+
+def unfold(e: Emitter, flat: str, node: fx.Node) -> str:
+    """[B·K, …] → [B, K, …], the shape of the node's value."""
+    return e.op("Reshape", flat, e.cotangent_shape(shape_of(node)[2:]))

@@ -1,0 +1,38 @@
+"""From targets to the cotangents of the logits, and from bias terms to one tensor."""
+
+from __future__ import annotations
+
+from onnx import TensorProto
+from torch import fx
+
+from bcos_sdk.exporters import _explain as explain
+from bcos_sdk.exporters._emit import Emitter
+from bcos_sdk.exporters._program import bind, shape_of
+from bcos_sdk.exporters.onnx_ops._table import spells
+
+
+@spells(explain.resolve_targets)
+def resolve_targets(e: Emitter, node: fx.Node) -> str:
+    a = bind(node)
+    ranks = min(shape_of(a.logits)[1], explain.MOST_RANKS)
+    ranked = e.pick("TopK", 1, a.logits, e.ints(ranks), axis=1)
+    rank = e.op("Sub", e.op("Neg", a.targets), e.ints(1))
+    by_rank = e.op("GatherElements", ranked, e.op("Max", rank, e.ints(0)), axis=1)
+    return e.op("Where", e.op("Less", a.targets, e.ints(0)), by_rank, a.targets)
+
+
+@spells(explain.seed_cotangents)
+def seed_cotangents(e: Emitter, node: fx.Node) -> str:
+    a = bind(node)
+    classes = e.op("Unsqueeze", a.classes, e.ints(2))
+    unit = e.op("Cast", e.op("Equal", classes, e.ints(*range(a.count))), to=TensorProto.FLOAT)
+    return e.op("Where", e.op("Equal", classes, e.ints(a.count)), 1 / a.count, unit)
+
+
+@spells(explain.stack_terms)
+def stack_terms(e: Emitter, node: fx.Node) -> str:
+    a = bind(node)
+    if not a.terms:
+        first = e.op("Slice", a.seed, e.ints(0), e.ints(1), e.ints(2))
+        return e.op("Mul", first, 0.0)
+    return e.op("Concat", *(e.op("Unsqueeze", term, e.ints(2)) for term in a.terms), axis=2)
