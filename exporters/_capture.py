@@ -59,6 +59,7 @@ def _to_program(captured: fx.GraphModule) -> Program:
     graph = fx.Graph()
     copied: dict[fx.Node, fx.Node] = {}
     constants: dict[str, Tensor] = {}
+    names: dict[str, str] = {}
     for node in captured.graph.nodes:
         if node.op == "output":
             (results,) = node.args
@@ -74,7 +75,8 @@ def _to_program(captured: fx.GraphModule) -> Program:
         new.meta = {"val": node.meta.get("val"), "path": path, "kind": str(kind).rsplit(".")[-1]}
         if node.op == "get_attr":
             value = operator.attrgetter(node.target)(captured).detach()
-            name = node.target.replace(".", "_")
+            # `a.b` and `a_b` must not become one name, and an fx attribute cannot have a dot.
+            name = names.setdefault(node.target, f"{node.target.replace('.', '_')}_{len(names)}")
             new.target = name
             new.meta.update(val=value, path=node.target)
             constants[name] = value

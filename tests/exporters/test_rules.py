@@ -133,6 +133,19 @@ def test_equal_values_have_one_winner() -> None:
     check_against_jacobian(Flat(lambda x: x.max(dim=1).values), x)
 
 
+def test_parameters_whose_names_look_alike_stay_apart() -> None:
+    class Alike(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mix = nn.ParameterDict({"scale": torch.rand(4, 1, 1)})
+            self.mix_scale = nn.Parameter(torch.rand(4, 1, 1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([x * self.mix["scale"], x * self.mix_scale], dim=1).flatten(1)
+
+    check_against_jacobian(Alike(), image())
+
+
 def test_every_rule_is_tried() -> None:
     """A rule without a case above would be a claim without a proof."""
     tried = set()
