@@ -65,4 +65,4 @@ def export(
     click.echo(columns(header, rows))
     click.echo(f"\n{bundle.path}")
     for name, record in bundle.manifest.files.items():
-        click.echo(f"  {name:<14} {record.size / 1e6:8.1f} MB")
+        click.echo(f"  {name:<14} {record.size / 1e3:>10,.0f} kB")

@@ -5,6 +5,8 @@ One entry per spelling. What has no entry passes unchanged: it is an operator of
 
 from __future__ import annotations
 
+import itertools
+import operator as builtins
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -43,18 +45,27 @@ def _is_in_place(node: fx.Node) -> bool:
 
 
 def _out_of_place(program: Program, node: fx.Node) -> None:
-    """x.op_() → y = x.op(), and y for every later use of x."""
+    """x.op_() → y = x.op(), and y for every later use of x; refused where x is seen under another name."""
     operator: Any = node.target
     changed = bind(node).self
     plain = getattr(aten, operator.overloadpacket.__name__.removesuffix("_"), None)
-    if plain is None or changed.op != "call_function" or changed.target in _VIEWS:
+    others = [user for user in changed.users if user is not node]
+    if plain is None or changed.op != "call_function" or any(map(_is_alias, [changed, *others])):
         raise CaptureError(
             f"{operator} in '{path_of(node)}' changes a tensor in place that is seen elsewhere",
             source=path_of(node),
             hint="Write it without the trailing underscore.",
         )
+    later = set(itertools.dropwhile(lambda one: one is not node, list(program.graph.nodes)))
     new = program.replace(node, getattr(plain, operator._overloadname), *node.args, **node.kwargs)
-    changed.replace_all_uses_with(new, delete_user_cb=lambda user: user is not new)
+    changed.replace_all_uses_with(new, delete_user_cb=lambda user: user in later and user is not new)
+
+
+def _is_alias(node: fx.Node) -> bool:
+    """Whether the value may share its memory with another."""
+    schema = getattr(node.target, "_schema", None)
+    may_copy = (*_VIEWS, *_COPIES, aten.to.dtype, builtins.getitem)
+    return node.target in may_copy or (schema is not None and any(one.alias_info for one in schema.returns))
 
 
 def _to_input(program: Program, node: fx.Node) -> None:
@@ -127,16 +138,68 @@ def _slice(program: Program, node: fx.Node) -> None:
 def _filled(program: Program, node: fx.Node) -> None:
     """A tensor made of one number takes nothing from the tensor it was made beside."""
     operator: Any = node.target
+    if len(node.all_input_nodes) > 1:
+        raise CaptureError(
+            f"{operator} in '{path_of(node)}' makes a tensor of the size of the batch",
+            source=path_of(node),
+            hint="Make it without the batch axis and let it be broadcast.",
+        )
     empty = torch.empty(0, dtype=bind(node).self.meta["val"].dtype)
     value = operator(empty, *node.args[1:], **node.kwargs)
-    node.replace_all_uses_with(program.constant(path_of(node), value))
+    constant = program.constant(path_of(node), value)
+    constant.meta["anonymous"] = True
+    node.replace_all_uses_with(constant)
     program.graph.erase_node(node)
+
+
+def _alpha(program: Program, node: fx.Node) -> None:
+    """x + α·y in two steps."""
+    a = bind(node)
+    if a.alpha != 1:
+        with program.graph.inserting_before(node):
+            scaled = program.graph.call_function(aten.mul.Tensor, (a.other, a.alpha))
+        scaled.meta = dict(a.other.meta) | {"path": path_of(node)}
+        program.replace(node, node.target, a.self, scaled)  # type: ignore[arg-type]
+
+
+def _reversed_sub(program: Program, node: fx.Node) -> None:
+    """rsub(x, c) = c − x = −x + c."""
+    a = bind(node)
+    if a.alpha == 1:
+        with program.graph.inserting_before(node):
+            negative = program.graph.call_function(aten.neg.default, (a.self,))
+        negative.meta = dict(a.self.meta) | {"path": path_of(node)}
+        program.replace(node, aten.add.Tensor, negative, a.other)
+
+
+def _select(program: Program, node: fx.Node) -> None:
+    """x[:, i] is a slice of length one without its axis."""
+    a = bind(node)
+    axis = a.dim % len(shape_of(a.self))
+    if axis == 0:
+        return
+    start = a.index % shape_of(a.self)[axis]
+    with program.graph.inserting_before(node):
+        part = program.graph.call_function(aten.slice.Tensor, (a.self, axis, start, start + 1))
+    value = a.self.meta["val"]
+    part.meta = dict(node.meta) | {"val": value.narrow(axis, start, 1)}
+    program.replace(node, reshape_sample, part, sample_shape(node))
+
+
+def _bmm(program: Program, node: fx.Node) -> None:
+    a = bind(node)
+    program.replace(node, aten.matmul.default, a.self, a.mat2)
 
 
 def _batch_norm(program: Program, node: fx.Node) -> None:
     """γ (x − mean) / sqrt(var + eps) + β from the running statistics, in its separate steps."""
     a = bind(node)
-    assert not a.training, "the module is in eval mode"
+    if a.training or a.running_mean is None:
+        raise CaptureError(
+            f"the batch norm '{path_of(node)}' has no running statistics",
+            source=path_of(node),
+            hint="Statistics of the batch mix the images of a batch: use track_running_stats=True.",
+        )
     shape = (-1, *[1] * (len(shape_of(node)) - 2))
     scale = (program.value_of(a.running_var) + a.eps).rsqrt()
     scale = scale if a.weight is None else scale * program.value_of(a.weight)
@@ -177,6 +240,11 @@ _TABLE: dict[Any, Rewrite] = {
     **dict.fromkeys(_FILLS, _filled),
     **dict.fromkeys(_SPLITS, _parts_to_slices),
     aten.adaptive_avg_pool2d.default: _adaptive_pool,
+    aten.add.Tensor: _alpha,
+    aten.bmm.default: _bmm,
+    aten.rsub.Scalar: _reversed_sub,
+    aten.select.int: _select,
+    aten.sub.Tensor: _alpha,
     aten.batch_norm.default: _batch_norm,
     aten.dropout.default: _dropout,
     aten.slice.Tensor: _slice,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor, fx, nn
@@ -24,7 +24,10 @@ def capture(module: nn.Module, size: tuple[int, int], *, channels: int = 6) -> P
     """The module's forward pass: [batch, channels, *size] → `logits` [batch, classes]."""
     if any(part.training for part in module.modules()):
         raise CaptureError("the module is in train mode", hint="Call .eval() on it before the export.")
-    image = torch.rand(2, channels, *size, dtype=_dtype_of(module))
+    dtype = _dtype_of(module)
+    if dtype not in (torch.float32, torch.float64):
+        raise CaptureError(f"the module is in {dtype}", hint="Call .float() on it; precision is chosen after capture.")
+    image = torch.rand(2, channels, *size, dtype=dtype)
     batch = torch.export.Dim("batch", min=1)
     try:
         with explanation_mode(module), torch.no_grad():
@@ -37,6 +40,10 @@ def capture(module: nn.Module, size: tuple[int, int], *, channels: int = 6) -> P
             hint="The forward pass must take any batch size and not branch on the values of tensors.",
         ) from error
     assert isinstance(captured, fx.GraphModule)
+    if not exported.call_spec.out_spec.is_leaf():
+        raise CaptureError(
+            "the module returns more than one tensor", hint="Wrap it so that it returns the logits and nothing else."
+        )
     program = _to_program(captured)
     canonicalise(program)
     _check_signature(program)
@@ -45,13 +52,16 @@ def capture(module: nn.Module, size: tuple[int, int], *, channels: int = 6) -> P
 
 @contextmanager
 def explanation_mode(module: nn.Module) -> Iterator[None]:
-    """The switch of the public `bcos` package, where a module has one; it is left as it was found."""
-    switch = getattr(module, "explanation_mode", None)
-    if switch is None:
+    """The switch of the public `bcos` package, on the module or on its layers; it is left as it was found."""
+    with ExitStack() as stack:
+        if hasattr(module, "explanation_mode"):
+            stack.enter_context(module.explanation_mode())  # type: ignore[operator]
+        else:
+            for layer in module.modules():
+                if getattr(layer, "is_in_explanation_mode", None) is False:
+                    layer.set_explanation_mode(True)  # type: ignore[operator]
+                    stack.callback(layer.set_explanation_mode, False)  # type: ignore[arg-type]
         yield
-    else:
-        with switch():
-            yield
 
 
 def _to_program(captured: fx.GraphModule) -> Program:
@@ -81,12 +91,6 @@ def _to_program(captured: fx.GraphModule) -> Program:
             new.meta.update(val=value, path=node.target)
             constants[name] = value
         copied[node] = new
-    (output,) = graph.find_nodes(op="output")
-    if len(output.args[0]) != 1:
-        raise CaptureError(
-            f"the module returns {len(output.args[0])} values",
-            hint="Wrap it so that it returns the logits alone.",
-        )
     return Program(graph, constants, ("logits",))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-import torch
 from torch import nn
 
 from bcos_sdk.errors import ExportError
@@ -27,7 +26,9 @@ class Compiled:
     rewrites: dict[str, int] = field(default_factory=dict)
 
 
-def compile_module(module: nn.Module, size: tuple[int, int], *, without: Collection[str] = ()) -> Compiled:
+def compile_module(
+    module: nn.Module, size: tuple[int, int], *, channels: int = 6, without: Collection[str] = ()
+) -> Compiled:
     """Capture, simplify, transpose, simplify; `without` names passes to leave out, to find out about one."""
     known = {simplification.__name__ for simplification in (*FORWARD_PASSES, *EXPLAIN_PASSES)}
     if unknown := set(without) - known:
@@ -35,13 +36,11 @@ def compile_module(module: nn.Module, size: tuple[int, int], *, without: Collect
             f"no simplification is called {', '.join(sorted(unknown))}", hint=f"There are: {', '.join(sorted(known))}."
         )
     rewrites: dict[str, int] = {}
-    predict = capture(module, size)
+    predict = capture(module, size, channels=channels)
     _simplify(predict, FORWARD_PASSES, without, rewrites)
     explain, bias_terms = explain_program(predict)
     _simplify(explain, EXPLAIN_PASSES, without, rewrites)
-    for mark in predict.graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
-        mark.replace_all_uses_with(mark.args[0])
-    predict.clean()
+    predict.remove_marks()
     return Compiled(predict, explain, bias_terms, rewrites)
 
 

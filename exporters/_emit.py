@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper
 from torch import Tensor, fx
 
 from bcos_sdk.errors import ExportError
+from bcos_sdk.exporters._explain import EXPLAIN_OUTPUTS
 from bcos_sdk.exporters._program import Program, is_floating, path_of
 from bcos_sdk.exporters._shapes import infer_shapes
 
@@ -108,7 +110,7 @@ class Emitter:
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[TensorProto] = []
         self._weights = weights
-        self._names: dict[str, int] = {}
+        self._names = {"image", "targets", *EXPLAIN_OUTPUTS}
         self._constants: dict[tuple[Any, ...], str] = {}
         self._scope = ""
 
@@ -186,6 +188,10 @@ class Emitter:
         return output
 
     def _unique(self, name: str) -> str:
-        number = self._names.get(name, 0)
-        self._names[name] = number + 1
-        return f"{name}_{number}" if number else name
+        unique = name
+        for number in itertools.count(1):
+            if unique not in self._names:
+                break
+            unique = f"{name}_{number}"
+        self._names.add(unique)
+        return unique

@@ -44,10 +44,8 @@ def explain_program(forward: Program) -> tuple[Program, tuple[str, ...]]:
     (output,) = graph.find_nodes(op="output")
     output.args = ((logits, classes, weights, contributions, bias, terms),)
     program.outputs = EXPLAIN_OUTPUTS
-    for mark in graph.find_nodes(op="call_function", target=aten.detach.default):
-        mark.replace_all_uses_with(mark.args[0])
-    program.clean()
-    return program, tuple(t.ledger)
+    program.remove_marks()
+    return program, tuple(t.ledger) or ("none",)
 
 
 def has_jumps(program: Program) -> bool:

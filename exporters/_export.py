@@ -50,6 +50,11 @@ def export(
     whose input-dependent weights are detached. It is captured as it is, in eval mode and float32. `without` names
     simplifications to leave out; `progress` is told each stage as it begins.
     """
+    if max_batch < 1 or min(input_size) < 1 or isinstance(labels, str):
+        raise ExportError(
+            "max_batch and both sides of input_size must be at least 1, and labels a list of names",
+            hint=f"Given were max_batch={max_batch}, input_size={input_size} and labels={labels!r}.",
+        )
     spec = preprocessing or InputSpec(size=input_size, resize=None, crop=None)
     with BundleWriter(path, force=force) as writer:
         progress("capturing and transposing")
@@ -89,7 +94,10 @@ def _write_graphs(folder: Path, compiled: Compiled) -> None:
     for name, model in models.items():
         path = folder / name
         path.write_bytes(model.SerializeToString(deterministic=True))
-        onnx.checker.check_model(str(path), full_check=True)
+        try:
+            onnx.checker.check_model(str(path), full_check=True)
+        except Exception as error:  # its errors have no common base but this
+            raise ExportError(f"the graph is not valid ONNX: {error}", source=name) from error
 
 
 def _manifest(

@@ -67,6 +67,12 @@ class Program:
         read = {node.target for node in self.graph.find_nodes(op="get_attr")}
         self.constants = {name: value for name, value in self.constants.items() if name in read}
 
+    def remove_marks(self) -> None:
+        """Drop every `detach`: once a program is transposed they say nothing any more."""
+        for mark in self.graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
+            mark.replace_all_uses_with(mark.args[0])
+        self.clean()
+
     def run(self, *inputs: Tensor) -> dict[str, Tensor]:
         """The outputs by name, computed in torch."""
         results = self.module()(*inputs)

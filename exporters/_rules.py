@@ -97,10 +97,13 @@ def matmul(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
     if a.self in t.live and a.other in t.live:
         raise t.refusal("a product of two live matrices")
     rank = len(shape_of(node))
-    if a.self in t.live:
-        t.add(a.self, t.call(aten.matmul.default, ct, _transposed(t, a.other, rank)))
-    else:
-        t.add(a.other, t.call(aten.matmul.default, _transposed(t, a.self, rank), ct))
+    live, frozen = (a.self, a.other) if a.self in t.live else (a.other, a.self)
+    if min(len(shape_of(live)), len(shape_of(frozen))) < 2:
+        raise t.refusal("a product of a matrix and a vector: give the vector a second axis")
+    turned = _transposed(t, frozen, rank)
+    operands = (ct, turned) if live is a.self else (turned, ct)
+    product = t.call(aten.matmul.default, *operands)
+    t.add(live, t.fit(product, live, (*sample_shape(node)[:-2], *sample_shape(live)[-2:])))
 
 
 def _transposed(t: Transposition, frozen: fx.Node, rank: int) -> fx.Node:
@@ -175,6 +178,9 @@ def permute(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
 @rule(aten.expand.default, aten.expand_as.default)
 def expand(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
     x = bind(node).self
+    if x not in t.live:
+        t.add_bias(x, ct, sample_shape(node))
+        return
     t.add(x, t.fit(ct, x, sample_shape(node)))
 
 
@@ -200,6 +206,14 @@ def slice_(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
     size = shape_of(a.self)[axis]
     start = slice(a.start, a.end).indices(size)[0]
     t.add(a.self, t.call(ops.insert_zeros, ct, axis + 1, a.step, start, size))
+
+
+@rule(ops.pick_every)
+def pick_every(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
+    a = bind(node)
+    for axis, step in zip((2, 3), a.stride, strict=True):
+        ct = t.call(ops.insert_zeros, ct, axis + 1, step, 0, shape_of(a.x)[axis])
+    t.add(a.x, ct)
 
 
 @rule(aten.pad.default)

@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from bcos_sdk.errors import NotDynamicLinearError
-from bcos_sdk.exporters._program import Program, is_floating, path_of, sample_shape, shape_of
+from bcos_sdk.exporters._program import Program, is_constant, is_floating, path_of, sample_shape, shape_of
 
 __all__ = ["Rule", "Transposition", "live_nodes", "rule"]
 
@@ -81,7 +81,7 @@ class Transposition:
         try:
             return _RULES[node.target]
         except KeyError:
-            raise self.refusal(f"{node.target} has no transpose: it is not linear in its live input") from None
+            raise self.refusal("it has no rule, so it is not known to be linear in its live input") from None
 
     def call(self, target: Callable[..., Any], *args: Any) -> fx.Node:
         """Append an operation on cotangents, marked as belonging to the module being transposed."""
@@ -118,15 +118,15 @@ class Transposition:
         assert self._node is not None
         if self._node.meta.get("kind") == "LogitLayer":
             return "logit_bias"
-        is_constant = isinstance(value, fx.Node) and value.op == "get_attr"
-        return (path_of(value) if is_constant else "") or path_of(self._node) or "bias"
+        has_name = is_constant(value) and not value.meta.get("anonymous")
+        return (path_of(value) if has_name else "") or path_of(self._node) or "bias"
 
     def beside(self, value: Any, rank: int) -> Any:
         """A frozen value in a form that broadcasts over the targets of a cotangent.
 
         `rank` is that of the live value beside it: a frozen value of that rank has the batch axis too.
         """
-        if not isinstance(value, fx.Node) or value.op == "get_attr" or len(shape_of(value)) < rank:
+        if not isinstance(value, fx.Node) or is_constant(value) or len(shape_of(value)) < rank:
             return value
         if len(shape_of(value)) > rank:
             raise self.refusal("a frozen value has more axes than the live value it meets")

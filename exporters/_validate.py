@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bcos_sdk.bundle import Parity
-from bcos_sdk.errors import ParityError
+from bcos_sdk.errors import ExportError, ParityError
 from bcos_sdk.exporters._oracle import Truth, consult
 from bcos_sdk.exporters._probes import PROBES, probe_images
 
@@ -20,8 +20,9 @@ __all__ = ["LIMITS", "parity_table", "validate"]
 LIMITS = {"logits": 1e-5, "weights": 1e-4, "contributions": 1e-4, "bias": 1e-5, "residual": 1e-5}
 # Deep random networks lose digits in float32, torch's own result too: no graph is held to more than a few times that.
 _TIMES_TORCH = 5
-# Where two units of a MaxOut are equal W(x) jumps, and rounding decides on which side a pixel's path falls.
-_JUMPS = 1e-2
+# And never to less than this, whatever torch's own error is.
+_CAPS = LIMITS | {"logits": 1e-3, "weights": 1e-2, "contributions": 1e-2}
+_TINY = torch.finfo(torch.float32).tiny
 _TIE = 1e-6  # two logits this close, relative to the largest, have no rank that could be called wrong
 
 
@@ -61,9 +62,17 @@ def _limits(truth: Truth, in_float32: Truth, *, has_jumps: bool) -> dict[str, fl
         "weights": _distance(in_float32.weights, truth.weights, 3),
         "contributions": _distance(in_float32.contributions, truth.contributions, 2),
     }
-    limits = {name: max(limit, _rounded(_TIMES_TORCH * own.get(name, 0.0))) for name, limit in LIMITS.items()}
-    if has_jumps:
-        limits |= {name: max(limits[name], _JUMPS) for name in ("weights", "contributions")}
+    # Where two units of a MaxOut are equal W(x) jumps, and rounding decides on which side a pixel's path falls.
+    jumping = {"weights", "contributions"} if has_jumps else set()
+    limits = {}
+    for name, cap in _CAPS.items():
+        if not own.get(name, 0.0) <= cap:
+            raise ParityError(
+                f"the module itself is not accurate in float32: its {name} are off by {own[name]:.1e}",
+                hint="No bundle was written. An explanation of this module would be made of rounding errors.",
+            )
+        wanted = cap if name in jumping else max(LIMITS[name], _rounded(_TIMES_TORCH * own.get(name, 0.0)))
+        limits[name] = min(wanted, cap)
     return limits
 
 
@@ -87,7 +96,7 @@ def _measure(sessions: tuple[Any, Any], images: Tensor, truth: Truth) -> dict[st
     if not torch.equal(got["classes"], truth.classes):
         raise ParityError("the graph explains other classes than it was asked for")
     got = {name: value.double() for name, value in got.items()}
-    scale = got["contributions"].abs().sum((2, 3)) + got["bias_terms"].abs().sum(2)
+    scale = (got["contributions"].abs().sum((2, 3)) + got["bias_terms"].abs().sum(2)).clamp_min(_TINY)
     every = torch.cat([got["logits"], got["logits"].mean(1, keepdim=True)], dim=1)
     total = got["contributions"].sum((2, 3)) + got["bias"]
     both_logits = (predicted, got["logits"])
@@ -103,7 +112,7 @@ def _measure(sessions: tuple[Any, Any], images: Tensor, truth: Truth) -> dict[st
 def _distance(value: Tensor, truth: Tensor, axes: int) -> float:
     """The largest ‖value − truth‖ / ‖truth‖ over all samples; the last `axes` axes belong to one."""
     error = (value - truth).flatten(-axes).norm(dim=-1)
-    return _largest(error / truth.flatten(-axes).norm(dim=-1).clamp_min(torch.finfo(torch.float32).tiny))
+    return _largest(error / truth.flatten(-axes).norm(dim=-1).clamp_min(_TINY))
 
 
 def _largest(values: Tensor) -> float:
@@ -140,7 +149,10 @@ def _session(path: Path) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its errors have no common base but this
+        raise ExportError(f"ONNX Runtime refuses {path.name}: {error}", source=path.name) from error
 
 
 def _run(session: Any, images: Tensor, targets: Tensor | None = None) -> dict[str, np.ndarray[Any, Any]]:

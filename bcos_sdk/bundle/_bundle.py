@@ -71,7 +71,7 @@ def _read_manifest(folder: Path) -> Manifest:
     except (ValueError, RecursionError) as error:
         raise _invalid(folder, f"{MANIFEST} is not JSON: {error}") from error
     version = document.get("schema_version") if isinstance(document, dict) else None
-    if version != SCHEMA_VERSION:
+    if type(version) is not int or version != SCHEMA_VERSION:
         raise BundleError(
             f"{folder} has a manifest of version {version!r}; this bcos-sdk reads version {SCHEMA_VERSION}",
             source=str(folder),

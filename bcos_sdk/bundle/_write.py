@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ from types import TracebackType
 from bcos_sdk._hashing import sha256_of
 from bcos_sdk.bundle._bundle import MANIFEST, Bundle, open_bundle
 from bcos_sdk.bundle.manifest import FileRecord, Manifest
-from bcos_sdk.errors import BundleExistsError
+from bcos_sdk.errors import BundleError, BundleExistsError
 
 __all__ = ["BundleWriter"]
 
@@ -23,15 +24,18 @@ class BundleWriter:
     """
 
     def __init__(self, target: Path | str, *, force: bool = False) -> None:
-        self.target = Path(target)
+        self.target = Path(os.path.abspath(target))  # noqa: PTH100 - resolve() would follow the links refused below
         self.force = force
-        self.folder = self.target.with_name(f".{self.target.name}.partial-{os.getpid()}")
         self._refuse_to_overwrite()
+        self.folder = self.target.with_name(f".{self.target.name}.partial-{os.getpid()}")
 
     def __enter__(self) -> BundleWriter:
-        self.target.parent.mkdir(parents=True, exist_ok=True)
-        self._remove_leftovers()
-        self.folder.mkdir()
+        try:
+            self.target.parent.mkdir(parents=True, exist_ok=True)
+            self._remove_leftovers()
+            self.folder.mkdir()
+        except OSError as error:
+            raise BundleError(f"cannot write beside {self.target}: {error}", source=str(self.target)) from error
         return self
 
     def __exit__(
@@ -61,25 +65,46 @@ class BundleWriter:
         return Bundle(self.target, manifest)
 
     def _refuse_to_overwrite(self) -> None:
+        if self.target.is_symlink() or not self.target.name:
+            raise BundleExistsError(
+                f"{self.target} is not a place for a bundle", source=str(self.target), hint="Choose another folder."
+            )
         if not self.target.exists():
             return
-        is_bundle = (
-            (self.target / MANIFEST).is_file() or not any(self.target.iterdir()) if self.target.is_dir() else False
-        )
-        if not (self.force and is_bundle):
-            reason = "exists already" if is_bundle else "exists and is not a bundle"
+        replaceable = _is_bundle(self.target)
+        if not (self.force and replaceable):
+            reason = "exists already" if replaceable else "exists and is not a bundle"
             raise BundleExistsError(
                 f"{self.target} {reason}",
                 source=str(self.target),
-                hint="Pass --force (force=True) to replace it." if is_bundle else "Choose another folder.",
+                hint="Pass --force (force=True) to replace it." if replaceable else "Choose another folder.",
             )
 
     def _remove_leftovers(self) -> None:
+        """Of what killed processes left, a half-written bundle goes, and one that was being replaced comes back."""
         pattern = re.compile(re.escape(f".{self.target.name}.partial-") + r"(\d+)(-replaced)?")
-        for path in self.target.parent.iterdir():
+        for path in list(self.target.parent.iterdir()):
             match = pattern.fullmatch(path.name)
-            if match and (int(match[1]) == os.getpid() or not _is_running(int(match[1]))):
+            if match is None or (int(match[1]) != os.getpid() and _is_running(int(match[1]))):
+                continue
+            if match[2] and not self.target.exists():
+                path.rename(self.target)
+                self._refuse_to_overwrite()
+            else:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_bundle(folder: Path) -> bool:
+    """An empty folder, or one whose manifest is of this project: what may be replaced when asked to."""
+    if not folder.is_dir():
+        return False
+    if not any(folder.iterdir()):
+        return True
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(manifest, dict) and {"schema_version", "predict_graph", "explain_graph"} <= manifest.keys()
 
 
 def _is_running(process: int) -> bool:

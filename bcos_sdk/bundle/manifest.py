@@ -17,7 +17,8 @@ SCHEMA_VERSION = 1
 
 def _inside_the_bundle(name: str) -> str:
     path = PurePosixPath(name)
-    if "\\" in name or "\0" in name or path.is_absolute() or ".." in path.parts or str(path) != name:
+    odd = "\\" in name or "\0" in name or str(path) != name
+    if odd or not path.parts or path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{name!r} does not name a file inside the bundle")
     return name
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import torch
+from onnx import TensorProto
 from torch import fx
 
 from bcos_sdk.exporters._emit import EmitRule, Emitter
+from bcos_sdk.exporters._program import is_constant, is_floating, path_of
 from bcos_sdk.exporters.onnx_ops._table import RULES, spells
 
 aten = torch.ops.aten
@@ -18,7 +21,20 @@ def _unary(kind: str) -> EmitRule:
 
 
 def _binary(kind: str) -> EmitRule:
-    return lambda e, node: e.op(kind, node.args[0], node.args[1])
+    def rule(e: Emitter, node: fx.Node) -> str:
+        operands = [_as_float(e, operand) if is_floating(node) else operand for operand in node.args[:2]]
+        return e.op(kind, *operands)
+
+    return rule
+
+
+def _as_float(e: Emitter, operand: Any) -> Any:
+    """Booleans and integers meet floats in torch; in ONNX both sides must be of one type."""
+    if not isinstance(operand, fx.Node) or is_floating(operand):
+        return operand
+    if is_constant(operand):
+        return e.constant(operand.meta["val"].float(), path_of(operand))
+    return e.op("Cast", operand, to=TensorProto.FLOAT)
 
 
 for target, kind in {
@@ -49,11 +65,6 @@ for target, kind in {
     aten.sub.Tensor: "Sub",
 }.items():
     RULES[target] = _binary(kind)
-
-
-@spells(aten.detach.default)
-def detach(e: Emitter, node: fx.Node) -> str:
-    return e.value(node.args[0])
 
 
 @spells(operator.getitem)

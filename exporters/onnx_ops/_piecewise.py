@@ -26,7 +26,8 @@ def max_dim(e: Emitter, node: fx.Node) -> list[str]:
     a = bind(node)
     (axis,) = positive(a.dim, a.self)
     largest = e.op("ReduceMax", a.self, e.ints(axis), keepdims=int(a.keepdim))
-    return [largest, ""]
+    wants_place = any(getitem.args[1] == 1 for getitem in node.users)
+    return [largest, e.op("ArgMax", a.self, axis=axis, keepdims=int(a.keepdim)) if wants_place else ""]
 
 
 @spells(aten.amax.default)

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import fx
 
+from bcos_sdk.errors import ExportError
 from bcos_sdk.exporters import _ops as ops
 from bcos_sdk.exporters._emit import EmitRule, Emitter
-from bcos_sdk.exporters._program import bind, pair, shape_of
+from bcos_sdk.exporters._program import bind, pair, path_of, shape_of
 from bcos_sdk.exporters.onnx_ops._table import RULES, extra_padding, positive, spells, unfold, window
 
 aten = torch.ops.aten
@@ -31,8 +32,9 @@ RULES[aten.mean.dim] = _reduce("ReduceMean")
 @spells(aten.linalg_vector_norm.default)
 def vector_norm(e: Emitter, node: fx.Node) -> str:
     a = bind(node)
-    assert a.ord == 2, f"the {a.ord}-norm has no ONNX spelling here"
-    return e.op("ReduceL2", a.self, e.ints(*positive(a.dim, a.self)), keepdims=int(a.keepdim))
+    if a.ord not in (1, 2) or a.dim is None:
+        raise ExportError(f"a {a.ord}-norm in '{path_of(node)}' cannot be written as ONNX", source=path_of(node))
+    return e.op(f"ReduceL{a.ord:g}", a.self, e.ints(*positive(a.dim, a.self)), keepdims=int(a.keepdim))
 
 
 @spells(aten.var.correction)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import torch
 from torch import fx
 
+from bcos_sdk.errors import ExportError
 from bcos_sdk.exporters import _ops as ops
 from bcos_sdk.exporters._emit import Emitter
-from bcos_sdk.exporters._program import bind, shape_of
+from bcos_sdk.exporters._program import bind, path_of, shape_of
 from bcos_sdk.exporters.onnx_ops._table import positive, spells
 
 aten = torch.ops.aten
+
+_PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
 
 
 @spells(ops.reshape_sample)
@@ -81,12 +84,14 @@ def pick_every(e: Emitter, node: fx.Node) -> str:
 @spells(aten.pad.default)
 def pad(e: Emitter, node: fx.Node) -> str:
     a = bind(node)
+    if a.mode not in _PAD_MODES:
+        raise ExportError(f"padding '{a.mode}' in '{path_of(node)}' cannot be written as ONNX", source=path_of(node))
     missing = [0] * (2 * len(shape_of(node)) - len(a.pad))
     widths = [*reversed(a.pad[::2]), *reversed(a.pad[1::2])]
     half = len(missing) // 2
     before, after = widths[: len(widths) // 2], widths[len(widths) // 2 :]
     amounts = e.ints(*missing[:half], *before, *missing[:half], *after)
-    return e.op("Pad", a.self, amounts, *([a.value] if a.value else []), mode=a.mode)
+    return e.op("Pad", a.self, amounts, *([a.value] if a.value else []), mode=_PAD_MODES[a.mode])
 
 
 @spells(ops.insert_zeros)

@@ -51,7 +51,7 @@ def fold_bcos_scale(program: Program) -> int:
 
 def _per_channel(factor: Tensor, node: fx.Node) -> Tensor | None:
     """The factor as one number per channel of a feature map, if that is what it is."""
-    channels, *window = sample_shape(node)
+    channels, *window = sample_shape(node) or (0,)
     if len(window) != 2 or factor.numel() not in (1, channels) or factor.ndim not in (0, 3, 4):
         return None
     if factor.ndim and factor.shape[-3] != factor.numel():
@@ -60,18 +60,25 @@ def _per_channel(factor: Tensor, node: fx.Node) -> Tensor | None:
 
 
 def _linear_of_bcos_square(node: fx.Node) -> fx.Node | None:
-    """wᵀx, where the node is wᵀx · (|wᵀx| / n) and nothing else reads wᵀx."""
+    """wᵀx, where the node is wᵀx · (|wᵀx| / n) and nothing else reads wᵀx, |wᵀx| or the quotient."""
     if node.target is not aten.mul.Tensor:
         return None
     for linear, scale in (node.args, node.args[::-1]):
         quotient = _undetached(scale)
-        if isinstance(linear, fx.Node) and quotient.target is aten.div.Tensor:
+        if isinstance(linear, fx.Node) and isinstance(quotient, fx.Node) and quotient.target is aten.div.Tensor:
             absolute = _undetached(quotient.args[0])
-            if absolute.target is aten.abs.default and _undetached(absolute.args[0]) is linear:
-                readers = {user for user in linear.users if user.target is not aten.detach.default}
-                behind = {user for mark in linear.users if mark.target is aten.detach.default for user in mark.users}
-                return linear if readers | behind == {node, absolute} else None
+            if getattr(absolute, "target", None) is aten.abs.default and _undetached(absolute.args[0]) is linear:
+                alone = _readers(quotient) == {node} and _readers(absolute) == {quotient}
+                return linear if alone and _readers(linear) == {node, absolute} else None
     return None
+
+
+def _readers(node: fx.Node) -> set[fx.Node]:
+    """Who reads the value, with or without a mark between."""
+    readers = set()
+    for user in node.users:
+        readers |= _readers(user) if user.target is aten.detach.default else {user}
+    return readers
 
 
 def _convolution(linear: fx.Node) -> fx.Node | None:
@@ -92,7 +99,7 @@ def _is_getitem_of_max(node: fx.Node) -> bool:
     return isinstance(source, fx.Node) and source.target is aten.max.dim
 
 
-def _undetached(value: Any) -> fx.Node:
+def _undetached(value: Any) -> Any:
     while isinstance(value, fx.Node) and value.target is aten.detach.default:
         value = value.args[0]
-    return value  # type: ignore[no-any-return]
+    return value

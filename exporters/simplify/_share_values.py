@@ -13,15 +13,13 @@ from bcos_sdk.exporters._program import Program
 
 __all__ = ["share_values"]
 
-_SMALL = 1024
-
 
 def share_values(program: Program) -> int:
     """Returns how many values, constants among them, took another's place."""
     seen: dict[Any, fx.Node] = {}
     shared = 0
     for node in list(program.graph.nodes):
-        if node.op == "get_attr":
+        if node.op == "get_attr" and node.meta.get("anonymous"):
             key = _contents(program.value_of(node))
         elif node.op == "call_function":
             key = (node.target, _frozen(node.args), _frozen(node.kwargs))
@@ -36,9 +34,7 @@ def share_values(program: Program) -> int:
 
 
 def _contents(value: Tensor) -> Any:
-    """Windows of ones and the like are equal without being the same; large weights are not worth comparing."""
-    if value.numel() > _SMALL:
-        return id(value)
+    """Windows of ones and the like are equal without being the same. Parameters are not compared: each has a name."""
     return value.dtype, value.shape, tuple(value.flatten().tolist())
 
 

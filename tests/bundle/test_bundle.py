@@ -98,7 +98,7 @@ def test_links_are_refused(bundle: Path, tmp_path: Path, link: Callable[[Path, P
         open_bundle(bundle)
 
 
-@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/../../b", "..\\outside", "./weights.bin", ""])
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/../../b", "..\\outside", "./weights.bin", "", "."])
 def test_paths_that_lead_out_are_refused(bundle: Path, name: str) -> None:
     record = {"sha256": "0" * 64, "size": 1}
     edit(bundle, lambda document: document["files"].update({name: record}))
@@ -110,7 +110,7 @@ def test_paths_that_lead_out_are_refused(bundle: Path, name: str) -> None:
         open_bundle(bundle)
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None])
+@pytest.mark.parametrize("version", [0, 2, "1", None, True])
 def test_other_versions_are_refused(bundle: Path, version: object) -> None:
     edit(bundle, lambda document: document.update(schema_version=version))
     with pytest.raises(BundleError, match="reads version 1"):
@@ -166,6 +166,36 @@ def test_an_existing_bundle_is_replaced_only_when_told(bundle: Path) -> None:
         write(bundle)
     assert write(bundle, force=True).path == bundle
     assert names(bundle.parent) == ["bundle"]
+
+
+def test_force_replaces_bundles_only(tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "manifest.json").write_text('{"name": "a web app"}')
+    with pytest.raises(BundleExistsError, match="not a bundle"):
+        write(app, force=True)
+    (tmp_path / "empty").mkdir()
+    assert write(tmp_path / "empty", force=True).path == tmp_path / "empty"
+
+
+def test_places_that_are_none_are_refused(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(bundle)
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for place in (tmp_path / "link", tmp_path / "dangling", Path("/")):
+        with pytest.raises(BundleExistsError):
+            write(place, force=True)
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(BundleError, match="cannot write beside"):
+        write(tmp_path / "file" / "bundle")
+
+
+def test_a_bundle_that_was_being_replaced_comes_back(bundle: Path) -> None:
+    """A process was killed between moving the old bundle away and moving the new one in."""
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    bundle.rename(bundle.with_name(f".bundle.partial-{int(gone.stdout)}-replaced"))
+    with pytest.raises(BundleExistsError), BundleWriter(bundle):
+        pass
+    assert open_bundle(bundle).manifest.classes == 2
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:

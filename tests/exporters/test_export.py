@@ -139,6 +139,70 @@ def test_a_users_own_module(tmp_path: Path) -> None:
     assert bundle.manifest.labels == tuple("abcde")
 
 
+class Fickle(nn.Module):
+    """Its factor turns rounding errors into anything: float32 says nothing about it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        factor = 2 + torch.sin(x.detach().sum((1, 2, 3), keepdim=True) * 1e8)
+        out: Tensor = self.head((x * factor).mean((2, 3)))
+        return out
+
+
+def test_a_module_that_float32_cannot_hold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ParityError):
+        export(Fickle().eval(), tmp_path / "b", input_size=(8, 8), max_batch=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Twins(nn.Module):
+    """Two biases with equal values, a parameter called as an output is, and images whose logits are zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.rand(6, 1, 1))
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+        nn.init.constant_(self.first.bias, 0.5)
+        nn.init.constant_(self.second.bias, 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rgb = (x * self.bias)[:, :3].mean((2, 3))
+        out: Tensor = self.second(self.first(rgb))
+        return out
+
+
+def test_equal_biases_keep_their_names(tmp_path: Path) -> None:
+    bundle = export(Twins().eval(), tmp_path / "b", input_size=(8, 8), max_batch=2)
+    assert bundle.manifest.bias_terms == ("second.bias", "first.bias")
+
+
+def test_a_target_whose_every_contribution_is_zero_adds_up(tmp_path: Path) -> None:
+    conv = nn.Conv2d(6, 3, 1, bias=False)
+    with torch.no_grad():
+        conv.weight[:, 3:] = 0  # on the black probe nothing is left
+    module = nn.Sequential(conv, nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    assert within_limits(export(module, tmp_path / "b", input_size=(8, 8), max_batch=1))
+
+
+def test_layers_of_the_public_package_in_a_plain_sequence(tmp_path: Path) -> None:
+    layers = [reference.BcosConv2d(6, 8, 3), reference.BcosConv2d(8, 4, 1)]
+    module = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    assert within_limits(export(module, tmp_path / "b", input_size=(8, 8), max_batch=2))
+    assert not any(layer.is_in_explanation_mode for layer in layers)
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_batch": 0}, {"input_size": (0, 8)}, {"labels": "abc"}, {"without": ["everything"]}]
+)
+def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(ExportError):
+        export(Twins().eval(), tmp_path / "b", **({"input_size": (8, 8)} | options))
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.fixture(scope="module")
 def small() -> nn.Module:
     torch.manual_seed(0)

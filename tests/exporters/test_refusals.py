@@ -30,17 +30,17 @@ def network(function: Callable[[Tensor], Tensor]) -> nn.Module:
 @pytest.mark.parametrize(
     ("function", "operator", "said"),
     [
-        (F.gelu, "aten.gelu.default", "aten.gelu.default has no transpose"),
+        (F.gelu, "aten.gelu.default", "it has no rule"),
         (lambda x: x * x, "aten.mul.Tensor", "a product of two live values"),
         (lambda x: x * x.abs(), "aten.mul.Tensor", "a product of two live values"),
-        (lambda x: 1 / (x.abs() + 1), "aten.reciprocal.default", "has no transpose"),
+        (lambda x: 1 / (x.abs() + 1), "aten.reciprocal.default", "it has no rule"),
         (lambda x: x @ x.transpose(-1, -2), "aten.matmul.default", "a product of two live matrices"),
-        (lambda x: F.layer_norm(x, (3,)), "aten.layer_norm.default", "has no transpose"),
+        (lambda x: F.layer_norm(x, (3,)), "aten.layer_norm.default", "it has no rule"),
         (lambda x: x / torch.var_mean(x, 1, keepdim=True)[0], "aten.div.Tensor", "a division by a live value"),
         (lambda x: x - torch.var_mean(x, 1, keepdim=True)[0], "aten.var_mean", "a variance that is not detached"),
         (lambda x: x - x.mean(0, keepdim=True), "aten.mean.dim", "a reduction over the batch axis"),
         (lambda x: F.pad(x, (1, 1), value=2.0)[..., 1:-1], "aten.pad.default", "anything but zeros"),
-        (torch.sigmoid, "aten.sigmoid.default", "has no transpose"),
+        (torch.sigmoid, "aten.sigmoid.default", "it has no rule"),
     ],
 )
 def test_what_is_not_dynamic_linear_is_named(function: Callable[[Tensor], Tensor], operator: str, said: str) -> None:
@@ -63,14 +63,32 @@ def test_a_network_cut_off_from_its_image_is_refused() -> None:
         explain_program(capture(network(lambda x: x.detach()), (3, 3)))
 
 
+def changed_view(x: Tensor) -> Tensor:
+    y = x * 2
+    y[:, :2].mul_(0)
+    return y
+
+
+def changed_behind_a_mark(x: Tensor) -> Tensor:
+    y = x * 2
+    frozen = y.detach()
+    y.mul_(3)
+    return y * frozen
+
+
 @pytest.mark.parametrize(
     ("module", "said"),
     [
+        (network(changed_view), "in place"),
+        (network(changed_behind_a_mark), "in place"),
+        (network(lambda x: x + x.new_ones(x.shape[0], 4, 3, 3)), "of the size of the batch"),
+        (network(F.relu).half(), "float16"),
+        (nn.Sequential(nn.BatchNorm2d(6, track_running_stats=False), nn.Flatten()).eval(), "running statistics"),
         (network(F.relu).train(), "train mode"),
         (network(lambda x: x.reshape(-1, 3, 3).reshape(-1, 4, 3, 3)), "mixes the batch"),
         (network(lambda x: x * 2 if x.sum() > 0 else x), "cannot capture"),
         (nn.Sequential(nn.Conv2d(6, 4, 1)).eval(), "not logits of shape"),
-        (Layer(lambda x: (x, x)).eval(), "returns 2 values"),  # type: ignore[arg-type, return-value]
+        (Layer(lambda x: (x, x)).eval(), "more than one tensor"),  # type: ignore[arg-type, return-value]
     ],
 )
 def test_what_cannot_be_captured_says_why(module: nn.Module, said: str) -> None:

@@ -117,6 +117,29 @@ def test_fold_bcos_scale_leaves_alone_what_would_change(layers: tuple[nn.Module,
     forward_then_explain(simplify.fold_bcos_scale, network(*layers), 0, simplify.merge_scales)
 
 
+class Shares(nn.Module):
+    """B-cos in form, but |wᵀx| is read a second time: by the norm, or by another branch."""
+
+    def __init__(self, *, in_norm: bool) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(6, 8, 1, bias=False)
+        self.scale = nn.Parameter(torch.rand(8, 1, 1) + 0.5)
+        self.in_norm = in_norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.conv(x)
+        size = y.abs()
+        norm = size.sum(1, keepdim=True) if self.in_norm else x.square().sum(1, keepdim=True).sqrt()
+        factor = (size / norm).detach()
+        out = y * factor * self.scale
+        return out if self.in_norm else out + factor
+
+
+@pytest.mark.parametrize("in_norm", [True, False])
+def test_fold_bcos_scale_leaves_alone_what_is_read_elsewhere(in_norm: bool) -> None:
+    forward_then_explain(simplify.fold_bcos_scale, network(Shares(in_norm=in_norm)), 0, simplify.merge_scales)
+
+
 def test_multiply_reciprocals() -> None:
     forward_then_explain(simplify.multiply_reciprocals, network(BcosConv2d(6, 8, 3)), 2)
 

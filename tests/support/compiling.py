@@ -12,15 +12,24 @@ import torch
 from torch import Tensor, nn
 
 from bcos_sdk.exporters._capture import capture
+from bcos_sdk.exporters._compile import compile_module
 from bcos_sdk.exporters._emit import WeightsFile, emit
 from bcos_sdk.exporters._explain import explain_program
 from bcos_sdk.exporters._program import Program
 
 
 def check_against_jacobian(module: nn.Module, x: Tensor) -> None:
-    """Every row of W(x) is autograd's, b(x) is what W(x)·x leaves, and ONNX Runtime agrees."""
+    """Every row of W(x) is autograd's, b(x) is what W(x)·x leaves, and ONNX Runtime agrees; simplified or not."""
     module = module.double().eval()
-    program, _ = explain_program(capture(module, (x.shape[2], x.shape[3]), channels=x.shape[1]))
+    size, channels = (x.shape[2], x.shape[3]), x.shape[1]
+    plain, names = explain_program(capture(module, size, channels=channels))
+    compiled = compile_module(module, size, channels=channels)
+    assert compiled.bias_terms == names, "simplifications must not rename what is added"
+    for program in (plain, compiled.explain):
+        _check_program(program, module, x)
+
+
+def _check_program(program: Program, module: nn.Module, x: Tensor) -> None:
     logits = module(x).detach()
     every_class = torch.arange(logits.shape[1]).expand(len(x), -1).contiguous()
     got = program.run(x, every_class)
