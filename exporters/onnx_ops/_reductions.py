@@ -16,13 +16,24 @@ from bcos_sdk.exporters.onnx_ops._table import RULES, extra_padding, positive, s
 
 aten = torch.ops.aten
 
+_LONG_SUM = 4096
+
 
 def _reduce(kind: str) -> EmitRule:
     def rule(e: Emitter, node: fx.Node) -> str:
         a = bind(node)
-        return e.op(kind, a.self, e.ints(*positive(a.dim, a.self)), keepdims=int(a.keepdim))
+        return _in_steps(e, kind, e.value(a.self), positive(a.dim, a.self), shape_of(a.self), keepdim=a.keepdim)
 
     return rule
+
+
+def _in_steps(e: Emitter, kind: str, x: str, axes: list[int], shape: tuple[int, ...], *, keepdim: bool) -> str:
+    """A sum or mean; over many numbers axis by axis, because one long float32 sum loses digits that short ones keep."""
+    if len(axes) == 1 or prod(shape[axis] for axis in axes) <= _LONG_SUM:
+        return e.op(kind, x, e.ints(*axes), keepdims=int(keepdim))
+    for axis in sorted(axes, reverse=True):
+        x = e.op(kind, x, e.ints(axis), keepdims=int(keepdim))
+    return x
 
 
 RULES[aten.sum.dim_IntList] = _reduce("ReduceSum")
@@ -56,16 +67,15 @@ def var_mean_dim(e: Emitter, node: fx.Node) -> list[str]:
 
 
 def _variance(e: Emitter, a: Any, correction: float | None) -> list[str]:
-    dims = positive(a.dim, a.self)
-    axes = e.ints(*dims)
-    mean = e.op("ReduceMean", a.self, axes, keepdims=1)
+    dims, shape = positive(a.dim, a.self), shape_of(a.self)
+    mean = _in_steps(e, "ReduceMean", e.value(a.self), dims, shape, keepdim=True)
     apart = e.op("Sub", a.self, mean)
-    var = e.op("ReduceMean", e.op("Mul", apart, apart), axes, keepdims=int(a.keepdim))
-    count = prod(shape_of(a.self)[dim] for dim in dims)
+    var = _in_steps(e, "ReduceMean", e.op("Mul", apart, apart), dims, shape, keepdim=a.keepdim)
+    count = prod(shape[dim] for dim in dims)
     correction = 1 if correction is None else correction
     if correction:
         var = e.op("Mul", var, count / (count - correction))
-    return [var, mean if a.keepdim else e.op("Squeeze", mean, axes)]
+    return [var, mean if a.keepdim else e.op("Squeeze", mean, e.ints(*dims))]
 
 
 @spells(aten.avg_pool2d.default)
