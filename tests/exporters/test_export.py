@@ -31,6 +31,8 @@ PUBLISHED = [name for name, spec in REGISTRY.items() if spec.weights is not None
 SMALL = ["resnet18", "resnext50_32x4d", "densenet121", "convnext_tiny", "convnext_tiny_bnu"]
 SMALL += ["simple_vit_ti_patch16_224", "vitc_ti_patch1_14"]
 CIFAR = ["cifar10_resnet20_bn", "cifar10_resnet20_gnu-unaffine", "cifar10_resnet20", "cifar10_plain9_b1.5"]
+DEEP = [f"cifar10_resnet{depth}_bnu-linear" for depth in (32, 44, 56)]
+ALL_CIFAR = [name for name in REGISTRY if "resnet20" in name or "plain9" in name] + DEEP
 
 ReportExport = Callable[[str, Bundle, float], None]
 
@@ -63,6 +65,12 @@ def test_cifar_networks(name: str, tmp_path: Path) -> None:
     bundle = export(module, tmp_path / name, preprocessing=spec.input, labels=spec.class_names, max_batch=4)
     assert within_limits(bundle)
     check_session(bundle, module, 32)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ALL_CIFAR)
+def test_every_kind_of_cifar_network(name: str, tmp_path: Path) -> None:
+    assert within_limits(export(calibrated(name, 32), tmp_path / name, input_size=(32, 32), max_batch=2))
 
 
 def check_session(bundle: Bundle, module: nn.Module, size: int) -> None:
