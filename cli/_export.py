@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from pathlib import Path
 
@@ -12,8 +11,6 @@ from bcos_sdk.cli._tables import columns
 from bcos_sdk.registry import builtin_registry
 
 __all__ = ["export"]
-
-log = logging.getLogger(__name__)
 
 
 @click.command()

@@ -121,9 +121,17 @@ class Emitter:
 
     def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
         """Emit one operator with one result, and return the result's name."""
+        return self._emit(kind, inputs, attributes, results=1, wanted=0)
+
+    def pick(self, kind: str, index: int, *inputs: Any, **attributes: Any) -> str:
+        """Emit an operator with two results, and return the name of the one at `index`."""
+        return self._emit(kind, inputs, attributes, results=2, wanted=index)
+
+    def _emit(self, kind: str, inputs: Sequence[Any], attributes: dict[str, Any], *, results: int, wanted: int) -> str:
         name = self._unique(f"{self._scope}/{kind}")
+        outputs = [name if i == wanted else f"{name}:unused" for i in range(results)]
         names = [self.value(one) for one in inputs]
-        self.nodes.append(helper.make_node(kind, names, [name], name=name, **attributes))
+        self.nodes.append(helper.make_node(kind, names, outputs, name=name, **attributes))
         return name
 
     def value(self, value: Any) -> str:
@@ -133,14 +141,6 @@ class Emitter:
         if isinstance(value, str):
             return value
         return self.constant(torch.tensor(value, dtype=torch.float32), "number")
-
-    def pick(self, kind: str, index: int, *inputs: Any, **attributes: Any) -> str:
-        """Emit an operator with two results, and return the name of the one at `index`."""
-        name = self._unique(f"{self._scope}/{kind}")
-        results = [name if i == index else f"{name}:unused" for i in range(2)]
-        names = [self.value(one) for one in inputs]
-        self.nodes.append(helper.make_node(kind, names, results, name=name, **attributes))
-        return name
 
     def cotangent_shape(self, sample: Sequence[int]) -> str:
         """The shape [batch, targets, *sample], the first two read off the input `targets`."""

@@ -17,6 +17,7 @@ from torch import fx
 
 from bcos_sdk.errors import NotDynamicLinearError
 from bcos_sdk.exporters._program import Program, is_constant, is_floating, path_of, sample_shape, shape_of
+from bcos_sdk.exporters._registrar import registrar
 
 __all__ = ["Rule", "Transposition", "live_nodes", "rule"]
 
@@ -155,16 +156,7 @@ Rule = Callable[[Transposition, fx.Node, Any], None]
 _RULES: dict[Any, Rule] = {}
 
 
-def rule(*targets: Any) -> Callable[[Rule], Rule]:
-    """Register the transpose of an operator."""
-
-    def register(function: Rule) -> Rule:
-        for target in targets:
-            assert target not in _RULES, f"{target} has a rule already"
-            _RULES[target] = function
-        return function
-
-    return register
+rule = registrar(_RULES)  # @rule(operator, …) registers the transpose of an operator
 
 
 def _getitem(t: Transposition, node: fx.Node, ct: fx.Node) -> None:

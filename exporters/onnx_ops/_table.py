@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import fx
 
 from bcos_sdk.exporters._emit import EmitRule, Emitter
 from bcos_sdk.exporters._program import pair, shape_of
+from bcos_sdk.exporters._registrar import registrar
 
 __all__ = ["RULES", "extra_padding", "positive", "spells", "unfold", "window"]
 
 RULES: dict[Any, EmitRule] = {}
 
 
-def spells(*targets: Any) -> Callable[[EmitRule], EmitRule]:
-    """Register how an operator is written."""
-
-    def register(rule: EmitRule) -> EmitRule:
-        for target in targets:
-            assert target not in RULES, f"{target} is spelled twice"
-            RULES[target] = rule
-        return rule
-
-    return register
+spells = registrar(RULES)  # @spells(operator, …) registers how an operator is written
 
 
 def positive(dims: Any, node: fx.Node) -> list[int]:
