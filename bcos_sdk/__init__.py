@@ -5,9 +5,25 @@
 
 from importlib.metadata import version
 
+from bcos_sdk.client import Client, Contrast
 from bcos_sdk.errors import BcosError
+from bcos_sdk.limits import Limits
 from bcos_sdk.registry import ModelSpec, builtin_registry
+from bcos_sdk.results import Completeness, Explained, Explanation, Failure, Prediction
 
-__all__ = ["BcosError", "ModelSpec", "__version__", "builtin_registry"]
+__all__ = [
+    "BcosError",
+    "Client",
+    "Completeness",
+    "Contrast",
+    "Explained",
+    "Explanation",
+    "Failure",
+    "Limits",
+    "ModelSpec",
+    "Prediction",
+    "__version__",
+    "builtin_registry",
+]
 
 __version__ = version("bcos-sdk")

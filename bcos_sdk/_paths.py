@@ -1,4 +1,4 @@
-"""Where files are kept between runs: the platform's cache folder, or BCOS_SDK_CACHE."""
+"""Where files are kept between runs: downloads in the platform's cache folder, exports in its data folder."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["cache_dir"]
+__all__ = ["cache_dir", "store_dir"]
 
 
 def cache_dir() -> Path:
-    """The cache folder; read from the environment at each call and not created here."""
+    """What can be fetched or built again: BCOS_SDK_CACHE, or the platform's cache folder. It is not created here."""
     if override := os.environ.get("BCOS_SDK_CACHE"):
         return Path(override).expanduser()
     if sys.platform == "win32":
@@ -18,3 +18,14 @@ def cache_dir() -> Path:
     if sys.platform == "darwin":
         return Path("~/Library/Caches/bcos-sdk").expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "bcos-sdk"
+
+
+def store_dir() -> Path:
+    """Exported models by name: BCOS_SDK_STORE, or a folder of the platform's data folder. It is not created here."""
+    if override := os.environ.get("BCOS_SDK_STORE"):
+        return Path(override).expanduser()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", "~/AppData/Local")).expanduser() / "bcos-sdk" / "exports"
+    if sys.platform == "darwin":
+        return Path("~/Library/Application Support/bcos-sdk/exports").expanduser()
+    return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "bcos-sdk" / "exports"

@@ -6,7 +6,10 @@ same call may succeed later. `exit_code` is what the command line returns.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from bcos_sdk.results import Completeness
 
 __all__ = [
     "BcosError",
@@ -14,16 +17,28 @@ __all__ = [
     "BundleExistsError",
     "CaptureError",
     "CheckpointError",
+    "ClientClosedError",
+    "DeadlineError",
+    "DeviceError",
     "DownloadError",
     "ExportError",
     "HashMismatchError",
+    "ImageTooLargeError",
+    "ImagesFailedError",
+    "IncompleteExplanationError",
+    "InferenceError",
+    "InputError",
+    "MissingArrayError",
     "MissingExtraError",
     "NoPublishedWeightsError",
     "NotDynamicLinearError",
+    "OutOfMemoryError",
     "ParityError",
+    "QueueFullError",
     "RegistryError",
-    "TargetError",
     "UnknownModelError",
+    "UnknownTargetError",
+    "UnreadableImageError",
     "UnsafeCheckpointError",
     "WeightsMismatchError",
 ]
@@ -34,15 +49,17 @@ class BcosError(Exception):
 
     code: ClassVar[str] = "bcos_error"
     exit_code: ClassVar[int] = 1
+    retryable: bool = False
 
     def __init__(
-        self, message: str, *, source: str | None = None, hint: str | None = None, retryable: bool = False
+        self, message: str, *, source: str | None = None, hint: str | None = None, retryable: bool | None = None
     ) -> None:
         super().__init__(message)
         self.message = message
         self.source = source
         self.hint = hint
-        self.retryable = retryable
+        if retryable is not None:
+            self.retryable = retryable
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
@@ -178,7 +195,92 @@ class BundleExistsError(BcosError):
     code = "bundle_exists"
 
 
-class TargetError(BcosError):
-    """A class or rank that the model does not have."""
+class UnknownTargetError(BcosError):
+    """A class, label or rank that the model does not have."""
 
-    code = "target_out_of_range"
+    code = "unknown_target"
+
+
+class InputError(BcosError):
+    """Something that is not an image the model takes: what was expected is said."""
+
+    code = "input_invalid"
+
+
+class UnreadableImageError(BcosError):
+    """A file or bytes that are no image, a damaged one, or one of a format that is not allowed."""
+
+    code = "image_unreadable"
+
+
+class ImageTooLargeError(BcosError):
+    """More bytes, pixels or images than the limits allow."""
+
+    code = "image_too_large"
+
+
+class DeviceError(BcosError):
+    """A device that was asked for and does not work here."""
+
+    code = "device_unavailable"
+
+
+class InferenceError(BcosError):
+    """A graph that failed while running, or whose logits are not numbers."""
+
+    code = "inference_failed"
+
+
+class OutOfMemoryError(InferenceError):
+    """A batch that does not fit into the device's memory."""
+
+    code = "out_of_memory"
+    retryable = True
+
+
+class IncompleteExplanationError(BcosError):
+    """An explanation that does not add up to its logit; `completeness` holds the figures."""
+
+    code = "explanation_incomplete"
+    exit_code = 4
+
+    def __init__(self, message: str, *, source: str, hint: str, completeness: Completeness) -> None:
+        super().__init__(message, source=source, hint=hint)
+        self.completeness = completeness
+
+
+class MissingArrayError(BcosError):
+    """An array that this result does not carry, because it was not asked for or left out of the JSON."""
+
+    code = "array_missing"
+
+
+class QueueFullError(BcosError):
+    """More images wait for the device than the queue holds: come back later."""
+
+    code = "queue_full"
+    retryable = True
+
+
+class DeadlineError(BcosError):
+    """An image that was not done in the time given."""
+
+    code = "deadline_exceeded"
+    retryable = True
+
+
+class ClientClosedError(BcosError):
+    """A client that was closed, or that belongs to another process."""
+
+    code = "client_closed"
+
+
+class ImagesFailedError(BcosError):
+    """Some images of a list failed: `results` has one entry per image, in order, a `Failure` where it failed."""
+
+    code = "images_failed"
+    exit_code = 5
+
+    def __init__(self, message: str, *, results: list[Any], hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.results = results

@@ -11,6 +11,7 @@ import pytest
 
 import bcos_sdk.errors
 from bcos_sdk.errors import BcosError, MissingExtraError
+from bcos_sdk.results import Completeness
 
 
 def subclasses(kind: type[BcosError]) -> list[type[BcosError]]:
@@ -20,9 +21,9 @@ def subclasses(kind: type[BcosError]) -> list[type[BcosError]]:
 KINDS = [kind for kind in subclasses(BcosError) if kind.__module__ == bcos_sdk.errors.__name__]
 
 VALUES: dict[str, Any] = {
-    "bool": True,
-    "float": 0.25,
-    "int": 3,
+    "Completeness": Completeness(logit=1.0, sum=1.5, scale=2.0, tolerance=1e-5),
+    "bool | None": True,
+    "list[Any]": ["a result", None],
     "str": "text",
     "str | None": "text",
     "tuple[str, ...]": ("one", "two"),

@@ -1,6 +1,7 @@
 """The bundle: a folder with two ONNX graphs, their weights, and a manifest that vouches for them."""
 
 from bcos_sdk.bundle._bundle import Bundle, open_bundle
+from bcos_sdk.bundle._store import find_bundle, stored_bundles
 from bcos_sdk.bundle._write import BundleWriter
 from bcos_sdk.bundle.manifest import SCHEMA_VERSION, FileRecord, Manifest, ModelRecord, Parity
 
@@ -12,5 +13,7 @@ __all__ = [
     "Manifest",
     "ModelRecord",
     "Parity",
+    "find_bundle",
     "open_bundle",
+    "stored_bundles",
 ]

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from bcos_sdk._hashing import sha256_of
 from bcos_sdk.bundle.manifest import SCHEMA_VERSION, FileRecord, Manifest
-from bcos_sdk.errors import BundleError, TargetError
+from bcos_sdk.errors import BundleError, UnknownTargetError
 
 __all__ = ["MANIFEST", "Bundle", "open_bundle"]
 
@@ -40,7 +40,7 @@ class Bundle:
         classes, ranks = self.manifest.classes, self.manifest.ranks
         for target in targets:
             if not -ranks <= target <= classes:
-                raise TargetError(
+                raise UnknownTargetError(
                     f"there is no target {target}",
                     source=str(target),
                     hint=f"Classes are 0 to {classes - 1}, ranks -1 to -{ranks}; {classes} is the mean of all logits.",

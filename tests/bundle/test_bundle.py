@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bcos_sdk.bundle import Bundle, BundleWriter, Manifest, ModelRecord, open_bundle
-from bcos_sdk.errors import BundleError, BundleExistsError, TargetError
+from bcos_sdk.errors import BundleError, BundleExistsError, UnknownTargetError
 from bcos_sdk.registry import InputSpec
 
 FILES = {"predict.onnx": b"predict", "explain.onnx": b"explain", "weights.bin": b"weights"}
@@ -141,7 +141,7 @@ def test_targets_are_checked_before_a_graph_runs(bundle: Path) -> None:
     mean = opened.manifest.classes
     opened.check_targets([0, 1, -1, -2, mean])
     for wrong in (-3, mean + 1):
-        with pytest.raises(TargetError, match=f"no target {wrong}"):
+        with pytest.raises(UnknownTargetError, match=f"no target {wrong}"):
             opened.check_targets([0, wrong])
 
 

@@ -1,0 +1,99 @@
+"""The devices, and why one cannot be used here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Literal, cast
+
+from bcos_sdk.backends._driver import probe_driver
+from bcos_sdk.errors import DeviceError
+
+__all__ = ["PROVIDERS", "Device", "parse_device", "problem_of", "unavailable"]
+
+Kind = Literal["cpu", "cuda", "tensorrt"]
+PROVIDERS: dict[Kind, str] = {
+    "cpu": "CPUExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "tensorrt": "TensorrtExecutionProvider",
+}
+
+
+@dataclass(frozen=True)
+class Device:
+    """A kind of device, and which one of them."""
+
+    kind: Kind
+    index: int = 0
+
+    def __str__(self) -> str:
+        return self.kind if self.kind == "cpu" else f"{self.kind}:{self.index}"
+
+    @property
+    def provider(self) -> str:
+        """The execution provider of ONNX Runtime that stands for it."""
+        return PROVIDERS[self.kind]
+
+
+def parse_device(text: str) -> Device | None:
+    """ "cpu", "cuda", "cuda:1", "tensorrt", "tensorrt:1"; None for "auto"."""
+    if text == "auto":
+        return None
+    match = re.fullmatch(r"(cpu|cuda|tensorrt)(?::(\d+))?", text)
+    if match is None or (match[1] == "cpu" and match[2]):
+        raise DeviceError(
+            f"there is no device {text!r}",
+            source=text,
+            hint='Devices are "auto", "cpu", "cuda", "cuda:1", "tensorrt", "tensorrt:1" and so on.',
+        )
+    return Device(cast("Kind", match[1]), int(match[2] or 0))
+
+
+def problem_of(device: Device) -> str | None:
+    """Why a device cannot be used, as far as that can be told without a session; None if nothing speaks against it."""
+    checks: tuple[Callable[[Device], str | None], ...] = (_runtime_problem, _driver_problem)
+    return None if device.kind == "cpu" else next(filter(None, (check(device) for check in checks)), None)
+
+
+def _runtime_problem(device: Device) -> str | None:
+    if device.provider in providers_of_runtime():
+        return None
+    installed = [name for name in ("onnxruntime", "onnxruntime-gpu") if _is_installed(name)]
+    if len(installed) == 2:
+        return (
+            "onnxruntime and onnxruntime-gpu are both installed and have overwritten each other; "
+            "uninstall both, then: pip install 'bcos-sdk[gpu]'"
+        )
+    return f"this ONNX Runtime has no {device.provider}; pip uninstall onnxruntime, then: pip install 'bcos-sdk[gpu]'"
+
+
+def _driver_problem(device: Device) -> str | None:
+    driver = probe_driver()
+    if driver.problem is None and device.index >= driver.gpus:
+        return f"there are {driver.gpus} GPUs, numbered from 0"
+    return driver.problem
+
+
+def providers_of_runtime() -> list[str]:
+    """What this ONNX Runtime was built with; that one of them works is another matter."""
+    import onnxruntime
+
+    return list(onnxruntime.get_available_providers())
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        version(distribution)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def unavailable(device: Device, reason: str) -> DeviceError:
+    return DeviceError(
+        f"device {device} does not work here: {reason}",
+        source=str(device),
+        hint='Use device="cpu", or device="auto" to take the best that works.',
+    )

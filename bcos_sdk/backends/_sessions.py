@@ -1,0 +1,111 @@
+"""ONNX Runtime sessions that run where they were told to, or are not made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bcos_sdk._paths import cache_dir
+from bcos_sdk.backends._devices import PROVIDERS, Device, unavailable
+from bcos_sdk.bundle import Bundle
+from bcos_sdk.errors import BcosError, BundleError, InferenceError, OutOfMemoryError
+
+__all__ = ["foreign_nodes", "open_session", "provider_options", "translate_error"]
+
+_RECORD_ASSIGNMENT = "session.record_ep_graph_assignment_info"
+# Sizes are computed on the CPU on purpose: they decide where data goes and are no data themselves.
+_SIZE_OPERATORS = {"Shape", "Gather", "Slice", "Concat", "Cast", "Unsqueeze", "Squeeze"}
+_MEMORY_WORDS = ("out of memory", "failed to allocate", "bad allocation", "bad_alloc", "cuda failure 2:")
+
+
+def provider_options(device: Device, bundle: Bundle) -> list[tuple[str, dict[str, str]]]:
+    """The execution providers of a device, first choice first, with their options."""
+    if device.kind == "cpu":
+        return [(PROVIDERS["cpu"], {})]
+    cuda = {
+        "device_id": str(device.index),
+        "use_tf32": "0",  # its 10 bits of mantissa would break the certificate
+        "cudnn_conv_algo_search": "HEURISTIC",  # the exhaustive one searches again for every batch size
+        "arena_extend_strategy": "kSameAsRequested",
+    }
+    providers = [(PROVIDERS["cuda"], cuda)]
+    if device.kind == "tensorrt":
+        providers.insert(0, (PROVIDERS["tensorrt"], _tensorrt_options(device, bundle)))
+    return providers
+
+
+def _tensorrt_options(device: Device, bundle: Bundle) -> dict[str, str]:
+    """Engines for every batch up to the largest, kept in the cache of this very bundle."""
+    manifest = bundle.manifest
+    height, width = manifest.input.size
+    graphs = "".join(manifest.files[name].sha256[:16] for name in (manifest.explain_graph, manifest.weights))
+    engines = str(cache_dir() / "onnxruntime-tensorrt" / graphs)
+    largest = manifest.max_batch
+    shapes = {
+        edge: f"image:{batch}x6x{height}x{width},targets:{batch}x{targets}"
+        for edge, batch, targets in (("min", 1, 1), ("opt", largest, 1), ("max", largest, largest))
+    }
+    return {
+        "device_id": str(device.index),
+        "trt_engine_cache_enable": "1",
+        "trt_engine_cache_path": engines,
+        "trt_timing_cache_enable": "1",
+        "trt_timing_cache_path": engines,
+        **{f"trt_profile_{edge}_shapes": text for edge, text in shapes.items()},
+    }
+
+
+def open_session(graph: Path, device: Device, threads: int | None, providers: Sequence[tuple[str, Any]]) -> Any:
+    """An `onnxruntime.InferenceSession` whose work is all done by the device."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = threads or 0
+    # Threads that wait by spinning take the cores away from whoever decodes the next images.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if device.kind != "cpu":
+        options.add_session_config_entry(_RECORD_ASSIGNMENT, "1")
+    try:
+        session = onnxruntime.InferenceSession(graph, options, providers=list(providers), enable_fallback=False)
+    except Exception as error:  # its errors have no common base but this
+        if device.kind == "cpu":
+            raise BundleError(
+                f"ONNX Runtime cannot load {graph}: {error}", source=str(graph), hint="Export the model again."
+            ) from error
+        raise unavailable(device, str(error)) from error
+    check_session(session, device)
+    return session
+
+
+def check_session(session: Any, device: Device) -> None:
+    """Ask the session itself where it runs: what it was given is only a wish."""
+    running = session.get_providers()
+    if device.provider not in running:
+        raise unavailable(device, f"ONNX Runtime went to {', '.join(running)} instead")
+    if device.kind != "cpu":
+        assigned = [
+            (node.op_type, node.name)
+            for part in session.get_provider_graph_assignment_info()
+            if part.ep_name == PROVIDERS["cpu"]
+            for node in part.get_nodes()
+        ]
+        left = foreign_nodes(assigned)
+        if left:
+            raise unavailable(device, f"ONNX Runtime would run these on the CPU: {', '.join(left[:5])}")
+
+
+def foreign_nodes(on_cpu: Sequence[tuple[str, str]]) -> list[str]:
+    """Of the (operator, name) that were left to the CPU, those that work on images and not on sizes."""
+    return [f"{operator} {name}" for operator, name in on_cpu if operator not in _SIZE_OPERATORS]
+
+
+def translate_error(error: Exception, batch: int) -> BcosError:
+    """What ONNX Runtime raised while running, as an error of ours."""
+    if isinstance(error, MemoryError) or any(word in str(error).lower() for word in _MEMORY_WORDS):
+        return OutOfMemoryError(
+            f"a batch of {batch} does not fit into the memory of the device",
+            hint="Make the client with a smaller max_batch, or ask for fewer targets at once.",
+        )
+    return InferenceError(f"the graph failed on a batch of {batch}: {error}")

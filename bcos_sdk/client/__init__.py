@@ -1,0 +1,6 @@
+"""The client: images in, typed results out."""
+
+from bcos_sdk.client._client import Client
+from bcos_sdk.client._targets import Contrast, Targets
+
+__all__ = ["Client", "Contrast", "Targets"]

@@ -1,0 +1,115 @@
+"""From the arrays of a batch to typed results, each explanation with its certificate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from bcos_sdk.backends import ExplainOutputs
+from bcos_sdk.bundle import Manifest
+from bcos_sdk.client._targets import MEAN, ResolvedTargets
+from bcos_sdk.errors import InferenceError
+from bcos_sdk.images import LoadedImage
+from bcos_sdk.results import (
+    TOLERANCE_CAPS,
+    ClassScore,
+    Completeness,
+    Explained,
+    Explanation,
+    Prediction,
+    Target,
+)
+
+__all__ = ["Assembler", "OnIncomplete"]
+
+Floats = npt.NDArray[np.float32]
+OnIncomplete = Literal["raise", "flag"]
+
+
+@dataclass(frozen=True)
+class Assembler:
+    """Knows what the numbers of a bundle mean."""
+
+    manifest: Manifest
+    on_incomplete: OnIncomplete
+
+    def prediction(self, source: str, logits: Floats, top_k: int) -> Prediction:
+        """The `top_k` most likely classes; logits that are no numbers are an error."""
+        if not np.isfinite(logits).all():
+            raise InferenceError(
+                f"the logits of {source} are not finite",
+                source=source,
+                hint="The bundle is damaged or the device computes wrongly: run on the CPU, or export the model again.",
+            )
+        probabilities = self._probabilities(logits)
+        ranked = np.argsort(-logits, kind="stable")[:top_k]
+        classes = tuple(self._score(int(index), logits, probabilities) for index in ranked)
+        return Prediction(source=source, model=self.manifest.model.name, classes=classes)
+
+    def explained(
+        self,
+        source: str,
+        image: LoadedImage,
+        outputs: ExplainOutputs,
+        place: int,
+        targets: ResolvedTargets,
+        top_k: int,
+    ) -> Explained:
+        """The explanations of the image at one place of a batch."""
+        prediction = self.prediction(source, outputs.logits[place], top_k)
+        rows = [self._row(source, image, outputs, place, row) for row in range(len(targets.rows))]
+        if self.on_incomplete == "raise":
+            for row in rows:
+                row.require_complete()
+        explanations = tuple(
+            rows[target] if against is None else rows[target] - rows[against]
+            for target, against in targets.explanations
+        )
+        return Explained(source=source, prediction=prediction, explanations=explanations)
+
+    def _row(self, source: str, image: LoadedImage, outputs: ExplainOutputs, place: int, row: int) -> Explanation:
+        target = self._target(outputs.logits[place], int(outputs.classes[place, row]))
+        contributions = outputs.contributions[place, row]
+        terms = outputs.bias_terms[place, row].astype(np.float64)
+        arrays = {"contributions": contributions, "image": image.pixels}
+        if outputs.weights is not None:
+            arrays["weights"] = outputs.weights[place, row]
+        return Explanation(
+            source=source,
+            target=target,
+            bias=dict(zip(self.manifest.bias_terms, terms.tolist(), strict=True)),
+            completeness=Completeness(
+                logit=target.logit,
+                sum=float(contributions.sum(dtype=np.float64) + terms.sum()),
+                scale=float(np.abs(contributions).sum(dtype=np.float64) + np.abs(terms).sum()),
+                tolerance=min(self.manifest.tolerance, TOLERANCE_CAPS[self.manifest.precision]),
+            ),
+            arrays=arrays,
+        )
+
+    def _target(self, logits: Floats, index: int) -> Target:
+        if index == self.manifest.classes:
+            return Target(index=None, label=MEAN, logit=float(logits.mean(dtype=np.float64)), probability=None)
+        score = self._score(index, logits, self._probabilities(logits))
+        return Target(index=index, label=score.label, logit=score.logit, probability=score.probability)
+
+    def _score(self, index: int, logits: Floats, probabilities: npt.NDArray[np.float64]) -> ClassScore:
+        labels = self.manifest.labels
+        return ClassScore(
+            index=index,
+            label=str(index) if labels is None else labels[index],
+            logit=float(logits[index]),
+            probability=float(probabilities[index]),
+        )
+
+    def _probabilities(self, logits: Floats) -> npt.NDArray[np.float64]:
+        exact = logits.astype(np.float64)
+        if self.manifest.probability == "sigmoid":
+            sigmoid: npt.NDArray[np.float64] = np.exp(-np.logaddexp(0, -exact))
+            return sigmoid
+        powers: npt.NDArray[np.float64] = np.exp(exact - exact.max())
+        softmax: npt.NDArray[np.float64] = powers / powers.sum()
+        return softmax

@@ -1,0 +1,169 @@
+"""One thread feeds the device; calls that wait share a batch, and no more wait than the queue holds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bcos_sdk.backends import Backend, ExplainOutputs
+from bcos_sdk.errors import ClientClosedError, DeadlineError, InputError, QueueFullError
+
+__all__ = ["BatchRunner", "Deadline", "Job", "client_closed", "deadline_passed", "queue_full"]
+
+Floats = npt.NDArray[np.float32]
+
+
+class Deadline:
+    """A moment after which nobody waits for a result any more; `cancel` brings it forward to now."""
+
+    def __init__(self, seconds: float | None) -> None:
+        if seconds is not None and not seconds > 0:
+            raise InputError(f"timeout is {seconds}", hint="It is a number of seconds, or None.")
+        self._end = None if seconds is None else time.monotonic() + seconds
+
+    def remaining(self) -> float | None:
+        return None if self._end is None else max(0.0, self._end - time.monotonic())
+
+    @property
+    def passed(self) -> bool:
+        return self.remaining() == 0.0
+
+    def cancel(self) -> None:
+        self._end = time.monotonic()
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Some images of one call; `rows` are their targets, none for a prediction. They are run together."""
+
+    images: list[Floats]
+    rows: list[tuple[int, ...]] | None
+    weights: bool
+    deadline: Deadline
+    done: Future[Any] = field(default_factory=Future)
+
+    @property
+    def kind(self) -> tuple[int, bool]:
+        """Jobs of one kind can share a batch: as many targets for every image, the same outputs."""
+        return (len(self.rows[0]) if self.rows else 0), self.weights
+
+
+class BatchRunner:
+    """Runs jobs in the order of their arrival, merged up to `max_batch` rows (images × targets)."""
+
+    def __init__(self, backend: Backend, *, max_batch: int, queue: int) -> None:
+        self._backend = backend
+        self._max_batch = max_batch
+        self._room = queue
+        self._waiting: deque[Job] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="bcos-sdk-device")
+
+    def images_at_once(self, targets: int) -> int:
+        """How many images make up a batch, if each has that many targets."""
+        return max(1, self._max_batch // max(1, targets))
+
+    def check_room(self) -> None:
+        """Refuse early: before a call is worth any work."""
+        with self._changed:
+            self._refuse_if_closed()
+            if not self._has_room(1):
+                raise queue_full()
+
+    def submit(self, job: Job, *, wait: bool) -> None:
+        """Queue a job. Without room: wait for it until the deadline, or refuse at once."""
+        size = len(job.images)
+        with self._changed:
+            seconds = job.deadline.remaining() if wait else 0.0
+            if not self._changed.wait_for(lambda: self._closed or self._has_room(size), seconds):
+                raise deadline_passed() if wait else queue_full()
+            self._refuse_if_closed()
+            self._room -= size
+            self._waiting.append(job)
+            self._thread.submit(self._run_next)
+
+    def close(self) -> None:
+        """Take nothing more, finish what waits, and close the backend."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.shutdown(wait=True)
+        self._backend.close()
+
+    def _has_room(self, size: int) -> bool:
+        """A job larger than the whole queue is let in when nothing else waits."""
+        return self._room >= size or not self._waiting
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise client_closed()
+
+    def _run_next(self) -> None:
+        jobs = self._take()
+        if jobs:
+            try:
+                self._run(jobs)
+            except BaseException as error:  # whoever waits must hear of it, whatever it is
+                for job in jobs:
+                    if not job.done.done():
+                        job.done.set_exception(error)
+
+    def _take(self) -> list[Job]:
+        """The first job, and later ones of its kind that fit into the same batch."""
+        with self._changed:
+            expired = [job for job in self._waiting if job.deadline.passed]
+            taken: list[Job] = []
+            images = 0
+            for job in self._waiting:
+                if job in expired:
+                    continue
+                fits = images + len(job.images) <= self.images_at_once(job.kind[0])
+                if not taken or (job.kind == taken[0].kind and fits):
+                    taken.append(job)
+                    images += len(job.images)
+            for job in (*expired, *taken):
+                self._waiting.remove(job)
+                self._room += len(job.images)
+            self._changed.notify_all()
+        for job in expired:
+            job.done.set_exception(deadline_passed())
+        return taken
+
+    def _run(self, jobs: list[Job]) -> None:
+        images = np.stack([image for job in jobs for image in job.images])
+        rows = [row for job in jobs for row in job.rows or ()]
+        outputs = self._explain(images, rows, jobs[0].weights) if rows else self._backend.predict(images)
+        start = 0
+        for job in jobs:
+            part = slice(start, start + len(job.images))
+            start = part.stop
+            job.done.set_result(outputs[part])
+
+    def _explain(self, images: Floats, rows: list[tuple[int, ...]], weights: bool) -> ExplainOutputs:
+        """More targets than fit into a batch are explained some at a time."""
+        targets = np.array(rows, np.int64)
+        parts = [
+            self._backend.explain(images, targets[:, start : start + self._max_batch], weights=weights)
+            for start in range(0, targets.shape[1], self._max_batch)
+        ]
+        return ExplainOutputs.joined(parts)
+
+
+def queue_full() -> QueueFullError:
+    return QueueFullError("the queue of this client is full", hint="Try again later, or raise Limits(queue=…).")
+
+
+def deadline_passed() -> DeadlineError:
+    return DeadlineError("not done in the time given", hint="Give it more time, or fewer images at once.")
+
+
+def client_closed() -> ClientClosedError:
+    return ClientClosedError("this client is closed", hint="Make a new one.")

@@ -1,0 +1,240 @@
+"""`Client`: predictions and certified explanations from a bundle, for one caller or for many at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from types import TracebackType
+from typing import Any, Literal, get_args, overload
+
+import numpy as np
+from typing_extensions import Self
+
+from bcos_sdk.backends import open_backend
+from bcos_sdk.bundle import Manifest, find_bundle
+from bcos_sdk.client._assemble import OnIncomplete
+from bcos_sdk.client._async import AsyncCalls
+from bcos_sdk.client._batches import Deadline
+from bcos_sdk.client._engine import TOP_K, Engine
+from bcos_sdk.client._outcomes import Images, OnError, collect, in_place
+from bcos_sdk.client._targets import Targets
+from bcos_sdk.errors import ClientClosedError, ImageTooLargeError, InputError
+from bcos_sdk.images import ImageSource, encode, is_one_image
+from bcos_sdk.limits import Limits
+from bcos_sdk.results import Explained, Failure, Prediction
+
+__all__ = ["Client"]
+
+
+class Client(AsyncCalls):
+    """Runs one exported model. Share it between threads: their calls are merged into batches.
+
+    `model` is the folder of a bundle, or the name of an exported model in the local store. `device` is "auto", "cpu",
+    "cuda", "cuda:1", "tensorrt", …: a named device that does not work is an error. `max_batch` bounds images × targets
+    computed at once. An explanation that does not add up is the failure of its image; with `on_incomplete="flag"` it is
+    returned with `completeness.passed` false, and cannot be drawn.
+
+    Wherever images are taken, one image may be given alone. An image is a path, bytes, a binary file, a PIL image, a
+    numpy array uint8 [H, W, 3], or one that is encoded already: float [6, H, W].
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        *,
+        device: str = "auto",
+        threads: int | None = None,
+        max_batch: int | None = None,
+        on_incomplete: OnIncomplete = "raise",
+        limits: Limits | None = None,
+    ) -> None:
+        self._options: dict[str, Any] = {
+            "device": device,
+            "threads": threads,
+            "max_batch": max_batch,
+            "on_incomplete": on_incomplete,
+            "limits": limits,
+        }
+        self._model = model
+        self._process = os.getpid()
+        self._limits = limits or Limits()
+        super().__init__(self._limits.queue)
+        bundle = find_bundle(model)
+        self._manifest = bundle.manifest
+        _check_options(self._manifest, threads, max_batch, on_incomplete)
+        backend = open_backend(bundle, device, threads=threads)
+        self._device = str(backend.device)
+        self._max_batch = max_batch or self._manifest.max_batch
+        self._engine = Engine(
+            self._manifest, backend, max_batch=self._max_batch, on_incomplete=on_incomplete, limits=self._limits
+        )
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the bundle says of itself: the model, its input, its labels, what was measured at export."""
+        return self._manifest
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The name of every class; numbers if the model has no names."""
+        return self._manifest.labels or tuple(map(str, range(self._manifest.classes)))
+
+    @property
+    def device(self) -> str:
+        """Where it really runs: "cpu", "cuda:0", …"""
+        return self._device
+
+    @overload
+    def predict(
+        self, images: Images, *, top_k: int = ..., on_error: Literal["raise"] = ..., timeout: float | None = ...
+    ) -> list[Prediction]: ...
+    @overload
+    def predict(
+        self, images: Images, *, top_k: int = ..., on_error: OnError, timeout: float | None = ...
+    ) -> list[Prediction | Failure]: ...
+    def predict(
+        self, images: Images, *, top_k: int = TOP_K, on_error: OnError = "raise", timeout: float | None = None
+    ) -> Any:
+        """The most likely classes of each image, in the order of the images; the explain graph is not touched.
+
+        If some images fail the others are done first. Then `on_error="raise"` raises an `ImagesFailedError` with all
+        results; "return" puts a `Failure` in its place. Images not done after `timeout` seconds fail.
+        """
+        return self._predict(images, top_k, on_error, Deadline(timeout))
+
+    @overload
+    def explain(
+        self,
+        images: Images,
+        *,
+        targets: Targets = ...,
+        top_k: int = ...,
+        weights: bool = ...,
+        on_error: Literal["raise"] = ...,
+        timeout: float | None = ...,
+    ) -> list[Explained]: ...
+    @overload
+    def explain(
+        self,
+        images: Images,
+        *,
+        targets: Targets = ...,
+        top_k: int = ...,
+        weights: bool = ...,
+        on_error: OnError,
+        timeout: float | None = ...,
+    ) -> list[Explained | Failure]: ...
+    def explain(
+        self,
+        images: Images,
+        *,
+        targets: Targets = None,
+        top_k: int = 1,
+        weights: bool = False,
+        on_error: OnError = "raise",
+        timeout: float | None = None,
+    ) -> Any:
+        """Which pixels speak for the `top_k` most likely classes of each image, or for `targets`.
+
+        A target is a class index, a label, "mean" (of all logits), or a `Contrast` of two ("tabby vs lynx"). Give one,
+        a list for all images, or a list of lists with one for each image. `weights=True` adds W(x), from which
+        `rgba()` is drawn. Failures and `timeout` are as in `predict`.
+        """
+        return self._explain(images, targets, top_k, weights, on_error, Deadline(timeout))
+
+    def predict_stream(self, images: Iterable[ImageSource], *, top_k: int = TOP_K) -> Iterator[Prediction | Failure]:
+        """`predict` for any number of images in constant memory: a few batches ahead of whoever takes the results."""
+        self._check_process()
+        return in_place(self._engine.predictions(images, Deadline(None), top_k=top_k))
+
+    def explain_stream(
+        self, images: Iterable[ImageSource], *, targets: Targets = None, top_k: int = 1, weights: bool = False
+    ) -> Iterator[Explained | Failure]:
+        """`explain` for any number of images in constant memory."""
+        self._check_process()
+        outcomes = self._engine.explanations(images, Deadline(None), targets=targets, top_k=top_k, weights=weights)
+        return in_place(outcomes)
+
+    def warmup(self) -> None:
+        """Load both graphs and run them at the smallest and the largest batch, so that no real call pays for it."""
+        white = np.full((*self._manifest.input.size, 3), 255, np.uint8)
+        for count in {1, self._max_batch}:
+            images = [encode(white)] * count
+            self.predict(images)
+            self.explain(images, weights=True, on_error="return")
+
+    def close(self) -> None:
+        """Finish what waits for the device, refuse the rest, give back threads and memory. Closing twice is fine."""
+        if os.getpid() == self._process:
+            self._engine.close()
+            self._async_threads.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Sessions and threads do not travel: another process opens the bundle again with the same options.
+        return _rebuild, (type(self), self._model, self._options)
+
+    def __repr__(self) -> str:
+        return f"Client({os.fspath(self._model)!r}, device={self._device!r}, max_batch={self._max_batch})"
+
+    def _predict(self, images: Images, top_k: int, on_error: OnError, deadline: Deadline) -> Any:
+        listed = self._listed(images)
+        outcomes = self._engine.predictions(listed, deadline, top_k=top_k)
+        return collect(outcomes, on_error=on_error, lone=is_one_image(images))
+
+    def _explain(
+        self, images: Images, targets: Targets, top_k: int, weights: bool, on_error: OnError, deadline: Deadline
+    ) -> Any:
+        listed = self._listed(images)
+        outcomes = self._engine.explanations(
+            listed, deadline, targets=targets, top_k=top_k, weights=weights, count=len(listed)
+        )
+        return collect(outcomes, on_error=on_error, lone=is_one_image(images))
+
+    def _listed(self, images: Images) -> list[ImageSource]:
+        self._check_process()
+        if is_one_image(images):
+            return [images]
+        if not isinstance(images, Iterable):
+            raise InputError(f"{type(images).__name__} is neither an image nor a collection of images")
+        listed: list[Any] = list(islice(images, self._limits.images + 1))
+        if len(listed) > self._limits.images:
+            raise ImageTooLargeError(
+                f"more than {self._limits.images:,} images in one call",
+                hint="Use predict_stream or explain_stream, or raise Limits(images=…).",
+            )
+        return listed
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise ClientClosedError(
+                "this client was made in another process, before a fork",
+                hint="Make the client in the process that uses it; a pickled client does so by itself.",
+            )
+
+
+def _rebuild(kind: type[Client], model: str | os.PathLike[str], options: dict[str, Any]) -> Client:
+    return kind(model, **options)
+
+
+def _check_options(manifest: Manifest, threads: int | None, max_batch: int | None, on_incomplete: str) -> None:
+    if threads is not None and threads < 1:
+        raise InputError(f"threads is {threads}", hint="Use 1 or more, or None for one per core.")
+    if on_incomplete not in get_args(OnIncomplete):
+        raise InputError(
+            f"on_incomplete is {on_incomplete!r}",
+            hint='Use "raise" or "flag"; incompleteness is not ignored.',
+        )
+    if max_batch is not None and not 1 <= max_batch <= manifest.max_batch:
+        raise InputError(
+            f"max_batch is {max_batch}, but this bundle was checked for 1 to {manifest.max_batch}",
+            hint=f"Export it with --max-batch {max_batch}." if max_batch > 0 else None,
+        )

@@ -1,0 +1,144 @@
+"""What to explain: classes by index or label, the mean of all logits, contrasts of two; the most likely by default."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import repeat
+from typing import Any, TypeAlias
+
+from bcos_sdk.bundle import Manifest
+from bcos_sdk.errors import BcosError, InputError, UnknownTargetError
+
+__all__ = ["Contrast", "ResolvedTargets", "TargetResolver", "Targets"]
+
+MEAN = "mean"
+_VERSUS = " vs "
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Why `target` rather than `against`: the explanation of the difference of their logits.
+
+    Against "mean" it is the mean-corrected explanation. `Contrast("tabby", "lynx")` can be written "tabby vs lynx".
+    """
+
+    target: int | str
+    against: int | str = MEAN
+
+
+Target: TypeAlias = "int | str | Contrast"
+Targets: TypeAlias = "Target | Sequence[Target] | Sequence[Sequence[Target]] | None"
+
+
+@dataclass(frozen=True)
+class ResolvedTargets:
+    """The rows to ask the graph for, and which of them make up each explanation.
+
+    A row is a class, −r for the class ranked r, or the number of classes for the mean of all logits.
+    """
+
+    rows: tuple[int, ...]
+    explanations: tuple[tuple[int, int | None], ...]  # places in `rows`: of the target, and of what it is set against
+
+
+class TargetResolver:
+    """Turns what a caller asks for into rows of the explain graph."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._labels = manifest.labels or ()
+        self._index_of: dict[str, list[int]] = {}
+        for index, label in enumerate(self._labels):
+            for name in {label.casefold(), *(part.strip().casefold() for part in label.split(","))}:
+                self._index_of.setdefault(name, []).append(index)
+
+    def for_each_image(
+        self, targets: Targets, top_k: int, images: int | None = None
+    ) -> Iterator[ResolvedTargets | BcosError]:
+        """One entry per image, without end unless the targets are given image by image.
+
+        A target that all images share is checked at once; one image's own wrong target is that image's failure.
+        """
+        if targets is None:
+            return repeat(self._top(top_k))
+        if isinstance(targets, Iterable) and not isinstance(targets, str):
+            listed: list[Any] = list(targets)
+            per_image = [target for target in listed if isinstance(target, (list, tuple))]
+            if per_image and len(per_image) < len(listed):
+                raise InputError("targets are given for each image or for all, not both", hint=_HINT)
+            if per_image and images is not None and len(listed) != images:
+                raise InputError(f"targets for {len(listed)} images, but {images} images", hint=_HINT)
+            return map(self._try_resolve, per_image) if per_image else repeat(self._resolve(listed))
+        return repeat(self._resolve([targets]))
+
+    def _top(self, top_k: int) -> ResolvedTargets:
+        top_k = min(top_k, self._manifest.classes)
+        if not 1 <= top_k <= self._manifest.ranks:
+            raise UnknownTargetError(
+                f"top_k is {top_k}", source=str(top_k), hint=f"This model ranks 1 to {self._manifest.ranks} classes."
+            )
+        return ResolvedTargets(tuple(range(-1, -top_k - 1, -1)), tuple((place, None) for place in range(top_k)))
+
+    def _try_resolve(self, targets: Sequence[Any]) -> ResolvedTargets | BcosError:
+        try:
+            return self._resolve(targets)
+        except BcosError as error:
+            return error
+
+    def _resolve(self, targets: Sequence[Any]) -> ResolvedTargets:
+        if not targets:
+            raise InputError("an empty list of targets explains nothing", hint=_HINT)
+        pairs = [self._pair(target) for target in targets]
+        rows = tuple(dict.fromkeys(row for pair in pairs for row in pair if row is not None))
+        places = {row: place for place, row in enumerate(rows)}
+        explanations = tuple((places[row], None if against is None else places[against]) for row, against in pairs)
+        return ResolvedTargets(rows, explanations)
+
+    def _pair(self, target: Any) -> tuple[int, int | None]:
+        if isinstance(target, Contrast):
+            return self._row(target.target), self._row(target.against)
+        if isinstance(target, str) and _VERSUS in target and target.casefold() not in self._index_of:
+            one, _, other = target.partition(_VERSUS)
+            return self._row(one.strip()), self._row(other.strip())
+        return self._row(target), None
+
+    def _row(self, target: Any) -> int:
+        return self._row_of_label(target) if isinstance(target, str) else self._row_of_index(target)
+
+    def _row_of_index(self, target: Any) -> int:
+        try:
+            index = operator.index(target)
+        except TypeError:
+            raise InputError(f"{target!r} is no target", source=repr(target), hint=_HINT) from None
+        if isinstance(target, bool) or not 0 <= index < self._manifest.classes:
+            raise UnknownTargetError(
+                f"there is no class {target}",
+                source=str(target),
+                hint=f"Classes are 0 to {self._manifest.classes - 1}; top_k explains the most likely ones.",
+            )
+        return index
+
+    def _row_of_label(self, label: str) -> int:
+        found = self._index_of.get(label.casefold(), [])
+        exact = [index for index in found if self._labels[index] == label]
+        if len(exact or found) == 1:
+            return (exact or found)[0]
+        if not found and label == MEAN:
+            return self._manifest.classes
+        if found:
+            hint = f"Several classes are called so: {', '.join(map(str, found))}. Use an index."
+        elif not self._labels:
+            hint = "This model has no labels. Use an index."
+        else:
+            near = get_close_matches(label.casefold(), self._index_of, n=3)
+            hint = f"Near it: {', '.join(near)}." if near else "`client.labels` lists all."
+        raise UnknownTargetError(f"there is no class {label!r}", source=label, hint=hint)
+
+
+_HINT = (
+    'A target is a class index, a label, "mean", or a Contrast of two; targets are one, a list for all images, '
+    "or a list of lists with one for each image."
+)

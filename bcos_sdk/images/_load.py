@@ -1,0 +1,100 @@
+"""One image, in whatever form it comes, as the network takes it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, TypeAlias, TypeGuard, cast
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from bcos_sdk.errors import BcosError, InputError, UnreadableImageError
+from bcos_sdk.images._encode import check_encoded, decode, encode
+from bcos_sdk.images._read import check_pixels, open_picture, read_file, read_path
+from bcos_sdk.images._transform import to_pixels, to_rgb
+from bcos_sdk.limits import Limits
+from bcos_sdk.registry.schema import InputSpec
+
+__all__ = ["ImageSource", "LoadedImage", "is_one_image", "load_image", "source_name"]
+
+ImageSource: TypeAlias = (
+    "str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Image.Image | npt.NDArray[Any]"
+)
+_BYTES = (bytes, bytearray, memoryview)
+
+
+@dataclass(frozen=True)
+class LoadedImage:
+    """The crop that the network sees, as bytes [H, W, 3] and as its input [6, H, W]."""
+
+    pixels: npt.NDArray[np.uint8]
+    encoded: npt.NDArray[np.float32]
+
+
+def is_one_image(images: object) -> TypeGuard[ImageSource]:
+    """Whether this is an image, and not a collection of images."""
+    if isinstance(images, (str, os.PathLike, Image.Image, *_BYTES)) or hasattr(images, "read"):
+        return True
+    return hasattr(images, "__array__") and len(getattr(images, "shape", ())) < 4
+
+
+def source_name(image: object, position: int) -> str:
+    """How results and errors name this image: its path, or its place in the list."""
+    if isinstance(image, (str, os.PathLike)):
+        return os.fspath(image)
+    name = getattr(image, "name", None) or getattr(image, "filename", None)
+    if isinstance(name, str) and name:
+        return name
+    return f"image {position} ({type(image).__name__})"
+
+
+def load_image(image: ImageSource, source: str, spec: InputSpec, limits: Limits) -> LoadedImage:
+    """Read, convert, resize, crop and encode; everything that can go wrong is a `BcosError` with this source."""
+    try:
+        if not isinstance(image, (Image.Image, str, os.PathLike, *_BYTES)) and hasattr(image, "__array__"):
+            return _load_array(np.asarray(image), source, spec, limits)
+        pixels = to_pixels(to_rgb(_picture(image, source, limits), source), spec, source, limits)
+    except BcosError:
+        raise
+    except Exception as error:  # a file object, an array type or a decoder of somebody else's
+        raise UnreadableImageError(f"{source} cannot be read: {error}", source=source) from error
+    return LoadedImage(pixels, encode(pixels))
+
+
+def _picture(image: ImageSource, source: str, limits: Limits) -> Image.Image:
+    if isinstance(image, Image.Image):
+        check_pixels(image, source, limits)
+        return image
+    if isinstance(image, (str, os.PathLike)):
+        return open_picture(read_path(Path(image), limits), source, limits)
+    if isinstance(image, _BYTES):
+        return open_picture(bytes(image), source, limits)
+    if hasattr(image, "read"):
+        return open_picture(read_file(cast("IO[bytes]", image), source, limits), source, limits)
+    raise InputError(
+        f"{source} is no image",
+        source=source,
+        hint="An image is a path, bytes, a file opened in binary mode, a PIL image or a numpy array.",
+    )
+
+
+def _load_array(array: npt.NDArray[Any], source: str, spec: InputSpec, limits: Limits) -> LoadedImage:
+    if np.issubdtype(array.dtype, np.floating):
+        encoded = check_encoded(array, spec.size, source)
+        return LoadedImage(decode(encoded), encoded)
+    if array.dtype != np.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3):
+        height, width = spec.size
+        raise InputError(
+            f"{source} is {array.dtype} {list(array.shape)}",
+            source=source,
+            hint=f"Expected: uint8 [H, W, 3] in RGB order, uint8 [H, W], or float [6, {height}, {width}].",
+        )
+    if not array.size:
+        raise InputError(f"{source} has no pixels", source=source)
+    picture = Image.fromarray(array)
+    check_pixels(picture, source, limits)
+    pixels = to_pixels(to_rgb(picture, source), spec, source, limits)
+    return LoadedImage(pixels, encode(pixels))

@@ -1,0 +1,90 @@
+"""Bytes become a picture only if they are few enough, of an allowed format, and small enough by their own header."""
+
+from __future__ import annotations
+
+import stat
+from io import BytesIO
+from pathlib import Path
+from typing import IO
+
+from PIL import Image, UnidentifiedImageError
+
+from bcos_sdk.errors import ImageTooLargeError, InputError, UnreadableImageError
+from bcos_sdk.limits import Limits
+
+__all__ = ["check_pixels", "open_picture", "read_file", "read_path"]
+
+
+def read_path(path: Path, limits: Limits) -> bytes:
+    """The contents of a regular file."""
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise UnreadableImageError(f"{path} is a folder", source=str(path), hint="Pass the files in it.")
+        if not stat.S_ISREG(status.st_mode):
+            raise UnreadableImageError(f"{path} is not a regular file", source=str(path))
+        if status.st_size > limits.bytes:
+            raise _too_many_bytes(str(path), limits)
+        with path.open("rb") as file:
+            return read_file(file, str(path), limits)
+    except FileNotFoundError:
+        raise UnreadableImageError(f"there is no file {path}", source=str(path)) from None
+    except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+        raise UnreadableImageError(f"cannot read {path}: {error}", source=str(path)) from error
+
+
+def read_file(file: IO[bytes], source: str, limits: Limits) -> bytes:
+    """What is left in an open file."""
+    contents = file.read(limits.bytes + 1)
+    if not isinstance(contents, bytes):
+        raise InputError(f"{source} was opened as text", source=source, hint='Open it with mode "rb".')
+    return check_bytes(contents, source, limits)
+
+
+def check_bytes(contents: bytes, source: str, limits: Limits) -> bytes:
+    if len(contents) > limits.bytes:
+        raise _too_many_bytes(source, limits)
+    return contents
+
+
+def open_picture(contents: bytes, source: str, limits: Limits) -> Image.Image:
+    """A decoded picture; its size is checked before its pixels are."""
+    check_bytes(contents, source, limits)
+    try:
+        picture = Image.open(BytesIO(contents), formats=limits.formats)
+        check_pixels(picture, source, limits)
+        picture.load()
+    except UnidentifiedImageError:
+        raise UnreadableImageError(
+            f"{source} is not an image of an allowed format",
+            source=source,
+            hint=f"Allowed are {', '.join(limits.formats)}; Limits(formats=…) sets others.",
+        ) from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise ImageTooLargeError(f"{source} is too large: {error}", source=source, hint=_HINT) from None
+    except MemoryError:
+        raise ImageTooLargeError(f"{source} does not fit into memory", source=source, hint=_HINT) from None
+    except (ImageTooLargeError, UnreadableImageError):
+        raise
+    except Exception as error:  # decoders raise OSError, SyntaxError, ValueError, struct.error and more
+        raise UnreadableImageError(f"{source} is damaged: {error}", source=source) from error
+    return picture
+
+
+def check_pixels(picture: Image.Image, source: str, limits: Limits) -> None:
+    width, height = picture.size
+    if width * height > limits.pixels:
+        raise ImageTooLargeError(
+            f"{source} has {width} × {height} pixels, more than {limits.pixels:,}", source=source, hint=_HINT
+        )
+
+
+_HINT = "Make it smaller, or raise Limits(pixels=…)."
+
+
+def _too_many_bytes(source: str, limits: Limits) -> ImageTooLargeError:
+    return ImageTooLargeError(
+        f"{source} has more than {limits.bytes:,} bytes",
+        source=source,
+        hint="Make it smaller, or raise Limits(bytes=…).",
+    )

@@ -1,0 +1,143 @@
+"""One explanation: logit = Σ contributions + Σ bias, as numbers and as pictures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+from pydantic import Field
+
+from bcos_sdk import pictures
+from bcos_sdk.errors import IncompleteExplanationError, InputError, MissingArrayError
+from bcos_sdk.results._arrays import Arrays, equal_arrays
+from bcos_sdk.results._base import Record
+from bcos_sdk.results._completeness import Completeness
+from bcos_sdk.results._save import save_arrays, save_picture
+
+__all__ = ["Explanation", "Target"]
+
+
+class Target(Record):
+    """What is explained: a class, the mean of all logits, or a difference; only a class has index and probability."""
+
+    index: int | None
+    label: str
+    logit: float
+    probability: float | None
+
+
+class Explanation(Record):
+    """Which pixels say so. `a - b` explains the difference of two logits of one image, exactly.
+
+    Pictures are drawn only of an explanation that adds up.
+    """
+
+    source: str
+    target: Target
+    bias: dict[str, float]
+    """The named terms of b(x): what does not come from the pixels."""
+    completeness: Completeness
+    arrays: Arrays = Field(repr=False)
+    """What `contributions`, `image` and, on request, `weights` return; read-only."""
+
+    @property
+    def contributions(self) -> npt.NDArray[np.float32]:
+        """[H, W]: how much each pixel adds to the logit."""
+        return self._array("contributions", 'Write the JSON with arrays="base64".')
+
+    @property
+    def weights(self) -> npt.NDArray[np.float32]:
+        """[6, H, W]: the row of W(x) that belongs to the target."""
+        return self._array("weights", "Ask for them: explain(…, weights=True).")
+
+    @property
+    def image(self) -> npt.NDArray[np.uint8]:
+        """[H, W, 3]: the resized and cropped image that the network saw."""
+        return self._array("image", 'Write the JSON with arrays="base64".')
+
+    def rgba(self, *, smooth: int = 15, percentile: float = 99.5) -> Image.Image:
+        """The B-cos picture: what W(x) looks like where it speaks for the target. Needs `weights`."""
+        return self._draw(pictures.rgba, self.weights, self.contributions, smooth=smooth, percentile=percentile)
+
+    def heatmap(self, *, smooth: int = 0, percentile: float = 99.5) -> Image.Image:
+        """Contributions in colour: red speaks for the target, blue against it."""
+        return self._draw(pictures.heatmap, self.contributions, smooth=smooth, percentile=percentile)
+
+    def overlay(self, *, smooth: int = 0, percentile: float = 99.5) -> Image.Image:
+        """The heat map over the image in grey."""
+        return self._draw(pictures.overlay, self.image, self.contributions, smooth=smooth, percentile=percentile)
+
+    def save(self, path: str | os.PathLike[str], *, picture: Literal["overlay", "rgba", "heatmap"] = "overlay") -> None:
+        """Write a picture, or with the suffix `.npz` all arrays and the rest as JSON; complete or not at all."""
+        if os.fspath(path).lower().endswith(".npz"):
+            self.require_complete()
+            save_arrays(path, self.arrays, self.to_json(arrays="omit"))
+        else:
+            draw: Callable[[], Image.Image] = getattr(self, picture)
+            save_picture(path, draw())
+
+    def require_complete(self) -> None:
+        """Raise an `IncompleteExplanationError` if the explanation does not add up."""
+        figures = self.completeness
+        if not figures.passed:
+            raise IncompleteExplanationError(
+                f"the explanation of {self.target.label!r} for {self.source} does not add up: its terms give "
+                f"{figures.sum:.6g}, the logit is {figures.logit:.6g}; relative residual "
+                f"{figures.relative_residual:.1e}, tolerance {figures.tolerance:.1e}",
+                source=self.source,
+                hint="The bundle is damaged or the device computes wrongly: run on the CPU, or export the model again.",
+                completeness=figures,
+            )
+
+    def __sub__(self, other: Explanation) -> Explanation:
+        """The explanation of the difference of two logits; minus that of "mean", the mean-corrected one."""
+        self.require_complete()
+        other.require_complete()
+        same_image = self.source == other.source and np.array_equal(self.image, other.image)
+        if not same_image or self.bias.keys() != other.bias.keys():
+            raise InputError(
+                f"the explanations of {self.source} and {other.source} cannot be subtracted",
+                source=self.source,
+                hint="Both must be of one image and one model.",
+            )
+        arrays = {"contributions": self.contributions - other.contributions, "image": self.image}
+        if "weights" in self.arrays and "weights" in other.arrays:
+            arrays["weights"] = self.weights - other.weights
+        bias = {name: value - other.bias[name] for name, value in self.bias.items()}
+        logit = self.target.logit - other.target.logit
+        label = f"{self.target.label} vs {other.target.label}"
+        return Explanation(
+            source=self.source,
+            target=Target(index=None, label=label, logit=logit, probability=None),
+            bias=bias,
+            completeness=Completeness(
+                logit=logit,
+                sum=float(arrays["contributions"].sum(dtype=np.float64)) + sum(bias.values()),
+                scale=self.completeness.scale + other.completeness.scale,
+                tolerance=max(self.completeness.tolerance, other.completeness.tolerance),
+            ),
+            arrays=arrays,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Explanation):
+            return NotImplemented
+        same_numbers = self.model_dump(exclude={"arrays"}) == other.model_dump(exclude={"arrays"})
+        return same_numbers and equal_arrays(self.arrays, other.arrays)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _array(self, name: str, hint: str) -> npt.NDArray[Any]:
+        if name not in self.arrays:
+            raise MissingArrayError(f"this explanation has no {name}", source=self.source, hint=hint)
+        return self.arrays[name]
+
+    def _draw(
+        self, draw: Callable[..., npt.NDArray[np.float32]], *arrays: npt.NDArray[Any], **style: float
+    ) -> Image.Image:
+        self.require_complete()
+        return Image.fromarray(np.rint(draw(*arrays, **style) * 255).astype(np.uint8))

@@ -1,0 +1,108 @@
+"""What callers may ask for, and what the explain graph is then asked for."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+from support.bundles import LABELS, small_bundle
+
+from bcos_sdk import Contrast
+from bcos_sdk.client._targets import ResolvedTargets, TargetResolver
+from bcos_sdk.errors import BcosError, InputError, UnknownTargetError
+
+CLASSES = len(LABELS)
+
+
+@pytest.fixture(scope="module")
+def resolver() -> TargetResolver:
+    return TargetResolver(small_bundle().manifest)
+
+
+def first(resolver: TargetResolver, targets: Any, top_k: int = 1) -> ResolvedTargets:
+    resolved = next(resolver.for_each_image(targets, top_k))
+    assert isinstance(resolved, ResolvedTargets)
+    return resolved
+
+
+@pytest.mark.parametrize(
+    ("target", "row"),
+    [
+        (0, 0),
+        (CLASSES - 1, CLASSES - 1),
+        (np.int64(2), 2),
+        ("tabby, tabby cat", 0),
+        ("tabby", 0),
+        ("TABBY CAT", 0),
+        ("lynx", 1),
+        ("crane, bird", 3),
+        ("bird", 3),
+        ("Boxer", 5),
+        ("boxer", 6),
+        ("mean", CLASSES),
+    ],
+)
+def test_one_target(resolver: TargetResolver, target: Any, row: int) -> None:
+    assert first(resolver, target) == ResolvedTargets((row,), ((0, None),))
+
+
+@pytest.mark.parametrize("contrast", [Contrast("tabby", "lynx"), "tabby vs lynx", Contrast(0, 1), Contrast("tabby", 1)])
+def test_a_contrast_is_two_rows(resolver: TargetResolver, contrast: Any) -> None:
+    assert first(resolver, contrast) == ResolvedTargets((0, 1), ((0, 1),))
+
+
+def test_against_the_mean(resolver: TargetResolver) -> None:
+    expected = ResolvedTargets((2, CLASSES), ((0, 1),))
+    assert first(resolver, Contrast("fox")) == first(resolver, "fox vs mean") == expected
+
+
+def test_rows_are_shared(resolver: TargetResolver) -> None:
+    resolved = first(resolver, ["fox", Contrast("fox", "lynx"), "lynx", "fox vs mean", 2])
+    assert resolved.rows == (2, 1, CLASSES)
+    assert resolved.explanations == ((0, None), (0, 1), (1, None), (0, 2), (0, None))
+
+
+def test_the_most_likely_by_default(resolver: TargetResolver) -> None:
+    assert first(resolver, None, 3) == ResolvedTargets((-1, -2, -3), ((0, None), (1, None), (2, None)))
+    assert first(resolver, None, 99).rows == tuple(range(-1, -CLASSES - 1, -1)), "all there are"
+
+
+def test_lists_per_image_end_with_the_images(resolver: TargetResolver) -> None:
+    wanted: Any = [["fox"], [0, 1], ["lion"], (Contrast(1, 2),)]
+    each = list(resolver.for_each_image(wanted, 1, 4))
+    assert [type(one) for one in each] == [ResolvedTargets, ResolvedTargets, UnknownTargetError, ResolvedTargets]
+    common: Any = ["fox", 1]
+    shared = list(islice(resolver.for_each_image(common, 1), 3))
+    assert [one.rows for one in shared if isinstance(one, ResolvedTargets)] == [(2, 1)] * 3
+
+
+@pytest.mark.parametrize(
+    ("targets", "kind", "message"),
+    [
+        (-1, UnknownTargetError, r"no class -1(.|\n)*Classes are 0 to 6; top_k"),
+        (CLASSES, UnknownTargetError, "no class 7"),
+        (True, UnknownTargetError, "no class True"),
+        ("lyns", UnknownTargetError, r"no class 'lyns'(.|\n)*Near it: lynx"),
+        ("crane", UnknownTargetError, r"Several classes are called so: 3, 4"),
+        ("BOXER", UnknownTargetError, r"Several classes are called so: 5, 6"),
+        ("zzz", UnknownTargetError, "client.labels"),
+        ("fox vs lion", UnknownTargetError, "no class 'lion'"),
+        (1.5, InputError, "1.5 is no target"),
+        ([], InputError, "empty"),
+        ([["fox"], "lynx"], InputError, "for each image or for all"),
+        ([["fox"]], InputError, "targets for 1 images, but 2"),
+        (object(), InputError, "is no target"),
+    ],
+)
+def test_wrong_targets_are_refused(resolver: TargetResolver, targets: Any, kind: type[BcosError], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        resolver.for_each_image(targets, 1, 2)
+
+
+def test_a_model_without_labels_is_asked_by_index() -> None:
+    resolver = TargetResolver(small_bundle(labels=False).manifest)
+    assert first(resolver, 3).rows == (3,)
+    with pytest.raises(UnknownTargetError, match="no labels"):
+        resolver.for_each_image("fox", 1)

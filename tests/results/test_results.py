@@ -1,0 +1,270 @@
+"""Results are frozen, survive JSON and pickling, and draw nothing that does not add up."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from pydantic import ValidationError
+
+from bcos_sdk.errors import (
+    ImageTooLargeError,
+    IncompleteExplanationError,
+    InputError,
+    MissingArrayError,
+    UnreadableImageError,
+)
+from bcos_sdk.results import ClassScore, Completeness, Explained, Explanation, Failure, Prediction, Target
+
+
+def explanation(seed: int = 0, *, weights: bool = True, off: float = 0.0, label: str = "cat") -> Explanation:
+    """Random contributions whose sum is their logit, or is off by that much."""
+    generator = np.random.default_rng(seed)
+    contributions = generator.standard_normal((8, 10)).astype(np.float32)
+    arrays: dict[str, Any] = {"contributions": contributions, "image": np.full((8, 10, 3), 7, np.uint8)}
+    if weights:
+        arrays["weights"] = generator.standard_normal((6, 8, 10)).astype(np.float32)
+    total = float(contributions.sum(dtype=np.float64)) - 0.5
+    scale = float(np.abs(contributions).sum()) + 0.5
+    return Explanation(
+        source="cat.png",
+        target=Target(index=3, label=label, logit=total + off, probability=0.9),
+        bias={"logit_bias": -0.75, "position": 0.25},
+        completeness=Completeness(logit=total + off, sum=total, scale=scale, tolerance=1e-5),
+        arrays=arrays,
+    )
+
+
+def explained(**options: Any) -> Explained:
+    classes = (ClassScore(index=3, label="cat", logit=1.5, probability=0.8),)
+    prediction = Prediction(source="cat.png", model="net", classes=classes)
+    return Explained(source="cat.png", prediction=prediction, explanations=(explanation(**options), explanation(1)))
+
+
+def test_json_round_trip_is_exact() -> None:
+    result = explained()
+    text = result.to_json()
+    assert "\n" not in text
+    assert Explained.from_json(text) == result
+    assert (
+        Explained.from_json(text.encode()).explanations[0].weights.tobytes() == result.explanations[0].weights.tobytes()
+    )
+    document = json.loads(text)
+    assert document["schema_version"] == 1
+    assert document["explanations"][0]["completeness"]["passed"] is True
+    assert document["explanations"][0]["arrays"]["contributions"]["shape"] == [8, 10]
+
+
+def test_arrays_can_be_left_out() -> None:
+    text = explained().to_json(arrays="omit")
+    assert len(text) < 1500
+    slim = Explained.from_json(text).explanations[0]
+    assert slim.target == explained().explanations[0].target
+    assert slim.completeness == explained().explanations[0].completeness
+    with pytest.raises(MissingArrayError, match=r'no contributions(.|\n)*arrays="base64"'):
+        _ = slim.contributions
+    with pytest.raises(MissingArrayError):
+        slim.overlay()
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False), min_size=4, max_size=4))
+def test_every_float_survives(values: list[float]) -> None:
+    array = np.array(values, np.float32).reshape(2, 2)
+    before = explanation().model_copy(update={"arrays": {"contributions": array}})
+    after = Explanation.from_json(before.to_json())
+    assert after.contributions.tobytes() == array.tobytes()
+
+
+def test_figures_that_are_no_numbers_survive_too() -> None:
+    figures = Completeness(logit=math.inf, sum=math.nan, scale=1.0, tolerance=1e-5)
+    after = Completeness.from_json(figures.to_json())
+    assert after.logit == math.inf
+    assert math.isnan(after.sum)
+    assert not after.passed
+
+
+def test_a_later_version_with_more_fields_can_be_read() -> None:
+    document = json.loads(explained().to_json())
+    document["device"] = "cuda"
+    assert Explained.from_json(json.dumps(document)) == explained()
+    document["schema_version"] = 2
+    with pytest.raises(ValidationError):
+        Explained.from_json(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda array: array.update(shape=[8, 11]),
+        lambda array: array.update(shape=[80]),
+        lambda array: array.update(shape=[-8, -10]),
+        lambda array: array.update(shape="8x10"),
+        lambda array: array.update(dtype="object"),
+        lambda array: array.update(dtype="uint8"),
+        lambda array: array.update(base64="%%%"),
+        lambda array: array.pop("base64"),
+    ],
+)
+def test_damaged_arrays_are_refused(spoil: Any) -> None:
+    document = json.loads(explanation().to_json())
+    spoil(document["arrays"]["contributions"])
+    with pytest.raises(ValidationError, match="arrays"):
+        Explanation.from_json(json.dumps(document))
+
+
+def test_the_schema_describes_what_is_written() -> None:
+    schema = Explained.model_json_schema(mode="serialization")
+    assert schema["properties"]["schema_version"]["const"] == 1
+    arrays = schema["$defs"]["Explanation"]["properties"]["arrays"]["properties"]
+    written = json.loads(explained().to_json())["explanations"][0]["arrays"]
+    assert arrays.keys() == written.keys()
+    for name, array in written.items():
+        assert array["dtype"] == arrays[name]["properties"]["dtype"]["const"]
+        assert len(array["shape"]) == arrays[name]["properties"]["shape"]["minItems"]
+    assert {"residual", "relative_residual", "passed"} <= schema["$defs"]["Completeness"]["properties"].keys()
+
+
+def test_results_are_frozen_and_their_arrays_read_only() -> None:
+    result = explained()
+    with pytest.raises(ValidationError):
+        result.source = "dog.png"
+    with pytest.raises(ValueError, match="read-only"):
+        result.explanations[0].contributions[0, 0] = 1
+    mine = np.zeros((8, 10), np.float32)
+    taken = explanation().model_copy(update={"arrays": {"contributions": mine}})
+    assert Explanation.model_validate(taken.model_dump()).contributions is not mine
+
+
+def test_results_can_be_compared_and_pickled() -> None:
+    result = explained()
+    assert pickle.loads(pickle.dumps(result)) == result == explained()
+    assert result != explained(weights=False)
+    assert result.explanations[0] != explanation(2)
+    assert result.explanations[0] != "cat"
+    assert "array" not in repr(result)
+
+
+@pytest.mark.parametrize(
+    ("figures", "passed"),
+    [
+        ({"logit": 1.0, "sum": 1.0, "scale": 9.0}, True),
+        ({"logit": 1.0, "sum": 1.00008, "scale": 9.0}, True),
+        ({"logit": 1.0, "sum": 1.0001, "scale": 9.0}, False),
+        ({"logit": 0.0, "sum": 0.0, "scale": 0.0}, True),
+        ({"logit": 1e-30, "sum": 0.0, "scale": 0.0}, False),
+        ({"logit": math.nan, "sum": math.nan, "scale": math.nan}, False),
+        ({"logit": math.inf, "sum": math.inf, "scale": math.inf}, False),
+        ({"logit": 1.0, "sum": 1.0, "scale": math.inf}, False),
+    ],
+)
+def test_the_verdict_follows_from_the_figures(figures: dict[str, float], passed: bool) -> None:
+    assert Completeness(**figures, tolerance=1e-5).passed is passed
+    forged = Completeness(**figures, tolerance=1e-5).model_dump() | {"passed": not passed, "residual": 0.0}
+    assert Completeness.model_validate(forged).passed is passed
+
+
+def test_what_does_not_add_up_is_never_a_picture(tmp_path: Path) -> None:
+    wrong = explanation(off=1.0)
+    for draw in (wrong.rgba, wrong.heatmap, wrong.overlay):
+        with pytest.raises(IncompleteExplanationError, match="does not add up") as caught:
+            draw()
+        assert caught.value.completeness == wrong.completeness
+        assert caught.value.exit_code == 4
+    for name in ("why.png", "why.npz"):
+        with pytest.raises(IncompleteExplanationError):
+            wrong.save(tmp_path / name)
+    for pair in ((wrong, explanation(1)), (explanation(1), wrong)):
+        with pytest.raises(IncompleteExplanationError):
+            _ = pair[0] - pair[1]
+    assert list(tmp_path.iterdir()) == []
+    assert wrong.contributions.shape == (8, 10), "the numbers can be looked at"
+
+
+def test_pictures_have_the_size_of_the_image() -> None:
+    e = explanation()
+    assert (e.rgba().mode, e.heatmap().mode, e.overlay().mode) == ("RGBA", "RGB", "RGB")
+    assert {e.rgba(smooth=4).size, e.heatmap(smooth=3).size, e.overlay(percentile=90).size} == {(10, 8)}
+    with pytest.raises(MissingArrayError, match=r"no weights(.|\n)*weights=True"):
+        explanation(weights=False).rgba()
+
+
+def test_saving(tmp_path: Path) -> None:
+    e = explanation()
+    e.save(tmp_path / "a.png")
+    e.save(str(tmp_path / "b.PNG"), picture="heatmap")
+    e.save(tmp_path / "c.png", picture="rgba")
+    e.save(tmp_path / "d.jpg", picture="rgba")
+    e.save(tmp_path / "a.npz")
+    with Image.open(tmp_path / "a.png") as picture:
+        np.testing.assert_array_equal(np.asarray(picture), np.asarray(e.overlay()))
+    with Image.open(tmp_path / "c.png") as picture:
+        assert picture.mode == "RGBA"
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as stored:
+        np.testing.assert_array_equal(stored["contributions"], e.contributions)
+        np.testing.assert_array_equal(stored["weights"], e.weights)
+        assert Explanation.from_json(str(stored["metadata"])).target == e.target
+    assert len(list(tmp_path.iterdir())) == 5, "nothing is left beside"
+
+
+@pytest.mark.parametrize("name", ["why", "why.txt", "why.psd"])
+def test_a_file_that_is_no_picture_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="no suffix of a picture"):
+        explanation().save(tmp_path / name)
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    (tmp_path / "why.png").write_bytes(b"older")
+    monkeypatch.setattr(Image.Image, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        explanation().save(tmp_path / "why.png")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"older"]
+
+
+def test_a_difference_explains_the_difference() -> None:
+    cat, lynx = explanation(0, label="cat"), explanation(1, label="lynx")
+    delta = cat - lynx
+    assert delta.target.label == "cat vs lynx"
+    assert delta.target.index is None
+    assert delta.target.logit == cat.target.logit - lynx.target.logit
+    np.testing.assert_array_equal(delta.contributions, cat.contributions - lynx.contributions)
+    np.testing.assert_array_equal(delta.weights, cat.weights - lynx.weights)
+    assert delta.bias == {"logit_bias": 0.0, "position": 0.0}
+    assert delta.completeness.passed
+    assert (cat - cat).contributions.any() is np.False_
+    assert "weights" not in (cat - explanation(1, weights=False)).arrays
+
+
+def test_different_images_or_models_have_no_difference() -> None:
+    cat = explanation()
+    other_image = cat.model_copy(update={"arrays": {**cat.arrays, "image": np.zeros((8, 10, 3), np.uint8)}})
+    other_source = cat.model_copy(update={"source": "dog.png"})
+    other_model = cat.model_copy(update={"bias": {"head": 1.0}})
+    for other in (other_image, other_source, other_model):
+        with pytest.raises(InputError, match="cannot be subtracted"):
+            _ = cat - other
+
+
+def test_a_failure_says_what_its_error_said() -> None:
+    error = UnreadableImageError("it is damaged", source="inside", hint="Try another.")
+    failure = Failure.of(error, "cat.png")
+    assert failure.model_dump() == {
+        "schema_version": 1,
+        "source": "cat.png",
+        "code": "image_unreadable",
+        "message": "it is damaged",
+        "hint": "Try another.",
+        "retryable": False,
+    }
+    assert Failure.from_json(failure.to_json()) == failure
+    assert Failure.of(ImageTooLargeError("large", retryable=True), "x").retryable
