@@ -36,6 +36,7 @@ __all__ = [
     "ParityError",
     "QueueFullError",
     "RegistryError",
+    "SelfTestError",
     "UnknownModelError",
     "UnknownTargetError",
     "UnreadableImageError",
@@ -236,6 +237,13 @@ class OutOfMemoryError(InferenceError):
 
     code = "out_of_memory"
     retryable = True
+
+
+class SelfTestError(BcosError):
+    """A graph that does not say on this device what the network said when it was exported."""
+
+    code = "self_test_failed"
+    exit_code = 3
 
 
 class IncompleteExplanationError(BcosError):

@@ -26,7 +26,7 @@ from bcos_sdk.registry.schema import InputSpec
 
 __all__ = ["export"]
 
-PREDICT, EXPLAIN, WEIGHTS = "predict.onnx", "explain.onnx", "weights.bin"
+PREDICT, EXPLAIN, WEIGHTS, GOLDEN = "predict.onnx", "explain.onnx", "weights.bin", "golden.npz"
 TOLERANCE = 1e-5
 
 
@@ -69,12 +69,13 @@ def export(
         progress("checking against torch")
         predict, explain = writer.folder / PREDICT, writer.folder / EXPLAIN
         try:
-            parity, limits = validate(
+            parity, limits, golden = validate(
                 module, predict, explain, spec.size, classes, max_batch, has_jumps=has_jumps(compiled.predict)
             )
         except ParityError as error:
             raise with_worst_layer(error, compiled.explain, probe_images(spec.size)[:2]) from error
         progress("closing the bundle")
+        golden.write(writer.folder / GOLDEN)
         record = ModelRecord(
             name=name or type(module).__name__, module=_class_name(module), weights_sha256=_hash_of_weights(module)
         )
@@ -125,6 +126,7 @@ def _manifest(
         predict_graph=PREDICT,
         explain_graph=EXPLAIN,
         weights=WEIGHTS,
+        golden=GOLDEN,
         opset=OPSET,
         ir_version=IR_VERSION,
         versions={package: version(package) for package in ("bcos-sdk", "torch", "onnx", "onnxruntime")},

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bcos_sdk.bundle import Parity
+from bcos_sdk.bundle import Golden, Parity
 from bcos_sdk.errors import ExportError, ParityError
 from bcos_sdk.exporters._oracle import Truth, consult
 from bcos_sdk.exporters._probes import PROBES, probe_images
+from bcos_sdk.images import decode
 
 __all__ = ["LIMITS", "parity_table", "validate"]
 
@@ -35,8 +36,11 @@ def validate(
     max_batch: int,
     *,
     has_jumps: bool,
-) -> tuple[tuple[Parity, ...], dict[str, float]]:
-    """Figures at batch 1, 2, 3 and max, and their limits; a `ParityError` if one is over, or is not a number."""
+) -> tuple[tuple[Parity, ...], dict[str, float], Golden]:
+    """Figures at batch 1, 2, 3 and max, their limits, and the truth about the photograph.
+
+    A figure that is over its limit, or is not a number, is a `ParityError`.
+    """
     images = probe_images(size)
     ranks = [-1 - index % min(2, classes) for index in range(len(images))]
     targets = torch.tensor([[rank, classes // 2, classes] for rank in ranks])
@@ -53,7 +57,17 @@ def validate(
         worst = {name: _rounded(max(row[name] for row in rows)) for name in LIMITS}
         figures.append(Parity(batch=batch, targets=count, **worst))
     _judge(figures, limits)
-    return tuple(figures), limits
+    return tuple(figures), limits, _golden(images, truth)
+
+
+def _golden(images: Tensor, truth: Truth) -> Golden:
+    photograph = PROBES.index("photograph")
+    return Golden(
+        pixels=decode(images[photograph].numpy()),
+        target=int(truth.classes[photograph, 0]),
+        logits=truth.logits[photograph].float().numpy(),
+        weights=truth.weights[photograph, 0].float().numpy(),
+    )
 
 
 def _limits(truth: Truth, in_float32: Truth, *, has_jumps: bool) -> dict[str, float]:

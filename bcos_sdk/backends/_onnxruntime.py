@@ -77,7 +77,7 @@ class OnnxRuntimeBackend:
         if self._closed:
             raise ClientClosedError("this backend is closed")
         if path not in self._graphs:
-            providers = provider_options(self._device, self._bundle)
+            providers = provider_options(self._device, self._bundle, path)
             session = open_session(path, self._device, self._threads, providers)
             self._graphs[path] = HostGraph(session) if self._device.kind == "cpu" else BoundGraph(session, self._device)
         return self._graphs[path]

@@ -8,6 +8,7 @@ from bcos_sdk._extras import require
 from bcos_sdk.backends._devices import Device, parse_device, problem_of, unavailable
 from bcos_sdk.backends._interface import Backend
 from bcos_sdk.backends._onnxruntime import OnnxRuntimeBackend
+from bcos_sdk.backends._selftest import SelfTestedBackend
 from bcos_sdk.bundle import Bundle
 from bcos_sdk.errors import DeviceError
 
@@ -36,4 +37,4 @@ def _open(bundle: Bundle, device: Device, threads: int | None) -> Backend:
     problem = problem_of(device)
     if problem is not None:
         raise unavailable(device, problem)
-    return OnnxRuntimeBackend(bundle, device, threads=threads)
+    return SelfTestedBackend(OnnxRuntimeBackend(bundle, device, threads=threads), bundle)

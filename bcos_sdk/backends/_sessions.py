@@ -19,8 +19,8 @@ _SIZE_OPERATORS = {"Shape", "Gather", "Slice", "Concat", "Cast", "Unsqueeze", "S
 _MEMORY_WORDS = ("out of memory", "failed to allocate", "bad allocation", "bad_alloc", "cuda failure 2:")
 
 
-def provider_options(device: Device, bundle: Bundle) -> list[tuple[str, dict[str, str]]]:
-    """The execution providers of a device, first choice first, with their options."""
+def provider_options(device: Device, bundle: Bundle, graph: Path) -> list[tuple[str, dict[str, str]]]:
+    """The execution providers for a graph of the bundle, first choice first, with their options."""
     if device.kind == "cpu":
         return [(PROVIDERS["cpu"], {})]
     cuda = {
@@ -31,21 +31,22 @@ def provider_options(device: Device, bundle: Bundle) -> list[tuple[str, dict[str
     }
     providers = [(PROVIDERS["cuda"], cuda)]
     if device.kind == "tensorrt":
-        providers.insert(0, (PROVIDERS["tensorrt"], _tensorrt_options(device, bundle)))
+        providers.insert(0, (PROVIDERS["tensorrt"], _tensorrt_options(device, bundle, graph)))
     return providers
 
 
-def _tensorrt_options(device: Device, bundle: Bundle) -> dict[str, str]:
+def _tensorrt_options(device: Device, bundle: Bundle, graph: Path) -> dict[str, str]:
     """Engines for every batch up to the largest, kept in the cache of this very bundle."""
     manifest = bundle.manifest
     height, width = manifest.input.size
-    graphs = "".join(manifest.files[name].sha256[:16] for name in (manifest.explain_graph, manifest.weights))
-    engines = str(cache_dir() / "onnxruntime-tensorrt" / graphs)
+    contents = "-".join(manifest.files[name].sha256[:16] for name in (graph.name, manifest.weights))
+    engines = str(cache_dir() / "onnxruntime-tensorrt" / contents)
     largest = manifest.max_batch
-    shapes = {
-        edge: f"image:{batch}x6x{height}x{width},targets:{batch}x{targets}"
-        for edge, batch, targets in (("min", 1, 1), ("opt", largest, 1), ("max", largest, largest))
-    }
+    shapes = {}
+    for edge, batch, targets in (("min", 1, 1), ("opt", largest, 1), ("max", largest, largest)):
+        shapes[edge] = f"image:{batch}x6x{height}x{width}"
+        if graph == bundle.explain_graph:
+            shapes[edge] += f",targets:{batch}x{targets}"
     return {
         "device_id": str(device.index),
         "trt_engine_cache_enable": "1",
@@ -63,8 +64,6 @@ def open_session(graph: Path, device: Device, threads: int | None, providers: Se
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads or 0
-    # Threads that wait by spinning take the cores away from whoever decodes the next images.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if device.kind != "cpu":
         options.add_session_config_entry(_RECORD_ASSIGNMENT, "1")
     try:

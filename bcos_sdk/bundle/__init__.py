@@ -1,6 +1,7 @@
 """The bundle: a folder with two ONNX graphs, their weights, and a manifest that vouches for them."""
 
 from bcos_sdk.bundle._bundle import Bundle, open_bundle
+from bcos_sdk.bundle._golden import Golden
 from bcos_sdk.bundle._store import find_bundle, stored_bundles
 from bcos_sdk.bundle._write import BundleWriter
 from bcos_sdk.bundle.manifest import SCHEMA_VERSION, FileRecord, Manifest, ModelRecord, Parity
@@ -10,6 +11,7 @@ __all__ = [
     "Bundle",
     "BundleWriter",
     "FileRecord",
+    "Golden",
     "Manifest",
     "ModelRecord",
     "Parity",

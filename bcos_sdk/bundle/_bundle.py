@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from bcos_sdk._hashing import sha256_of
+from bcos_sdk.bundle._golden import Golden
 from bcos_sdk.bundle.manifest import SCHEMA_VERSION, FileRecord, Manifest
 from bcos_sdk.errors import BundleError, UnknownTargetError
 
@@ -35,6 +36,10 @@ class Bundle:
     def explain_graph(self) -> Path:
         return self.path / self.manifest.explain_graph
 
+    def golden(self) -> Golden:
+        """What this bundle must reproduce wherever it runs."""
+        return Golden.read(self.path / self.manifest.golden)
+
     def check_targets(self, targets: Iterable[int]) -> None:
         """Refuse a target that the explain graph would answer with zeros, or with another class."""
         classes, ranks = self.manifest.classes, self.manifest.ranks
@@ -53,7 +58,7 @@ def open_bundle(path: Path | str) -> Bundle:
     if not folder.is_dir():
         raise _invalid(folder, "there is no such folder")
     manifest = _read_manifest(folder)
-    needed = {manifest.predict_graph, manifest.explain_graph, manifest.weights}
+    needed = {manifest.predict_graph, manifest.explain_graph, manifest.weights, manifest.golden}
     if missing := needed - manifest.files.keys():
         raise _invalid(folder, f"the manifest vouches for no {', '.join(sorted(missing))}")
     for name, record in manifest.files.items():

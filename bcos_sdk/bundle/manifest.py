@@ -79,6 +79,7 @@ class Manifest(_Record):
     predict_graph: FileName
     explain_graph: FileName
     weights: FileName
+    golden: FileName
     opset: PositiveInt
     ir_version: PositiveInt
     versions: dict[str, str]

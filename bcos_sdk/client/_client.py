@@ -158,11 +158,10 @@ class Client(AsyncCalls):
 
     def warmup(self) -> None:
         """Load both graphs and run them at the smallest and the largest batch, so that no real call pays for it."""
-        white = np.full((*self._manifest.input.size, 3), 255, np.uint8)
-        for count in {1, self._max_batch}:
-            images = [encode(white)] * count
+        image = encode(np.full((*self._manifest.input.size, 3), 128, np.uint8))
+        for images in (image, [image] * self._max_batch):
             self.predict(images)
-            self.explain(images, weights=True, on_error="return")
+            self.explain(images)
 
     def close(self) -> None:
         """Finish what waits for the device, refuse the rest, give back threads and memory. Closing twice is fine."""

@@ -17,7 +17,7 @@ from bcos_sdk.bundle import Bundle, BundleWriter, Manifest, ModelRecord, open_bu
 from bcos_sdk.errors import BundleError, BundleExistsError, UnknownTargetError
 from bcos_sdk.registry import InputSpec
 
-FILES = {"predict.onnx": b"predict", "explain.onnx": b"explain", "weights.bin": b"weights"}
+FILES = {"predict.onnx": b"predict", "explain.onnx": b"explain", "weights.bin": b"weights", "golden.npz": b"golden"}
 
 
 def manifest(writer: BundleWriter) -> Manifest:
@@ -34,6 +34,7 @@ def manifest(writer: BundleWriter) -> Manifest:
         predict_graph="predict.onnx",
         explain_graph="explain.onnx",
         weights="weights.bin",
+        golden="golden.npz",
         opset=18,
         ir_version=10,
         versions={"bcos-sdk": "0"},
