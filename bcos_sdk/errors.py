@@ -203,7 +203,7 @@ class UnknownTargetError(BcosError):
 
 
 class InputError(BcosError):
-    """Something that is not an image the model takes: what was expected is said."""
+    """An image or an argument of another kind than is taken; what was expected is said."""
 
     code = "input_invalid"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from bcos_sdk._paths import store_dir
 from bcos_sdk.cli._tables import columns
 from bcos_sdk.registry import builtin_registry
 
@@ -17,7 +18,12 @@ __all__ = ["export"]
 @click.argument("model")
 @click.option("--weights", type=click.Path(path_type=Path), help="A weights file; default: the published weights.")
 @click.option("--random-weights", is_flag=True, help="Fresh weights, to try things out without a download.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The bundle's folder; default: MODEL-bcos.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The bundle's folder; default: the local store, where it is found by name.",
+)
 @click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1), help="Largest batch to check.")
 @click.option("--force", is_flag=True, help="Replace a bundle that is there.")
 def export(
@@ -48,7 +54,7 @@ def export(
 
     bundle = export_module(
         network,
-        output or Path(f"{model}-bcos"),
+        output or store_dir() / model,
         name=model,
         labels=spec.class_names,
         preprocessing=spec.input,
@@ -63,3 +69,5 @@ def export(
     click.echo(f"\n{bundle.path}")
     for name, record in bundle.manifest.files.items():
         click.echo(f"  {name:<14} {record.size / 1e3:>10,.0f} kB")
+    client = model if output is None else str(output)
+    click.echo(f'\nUse it:  from bcos_sdk import Client; Client("{client}").explain(["cat.jpg"])')

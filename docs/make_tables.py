@@ -1,13 +1,15 @@
-"""Write the tables of README.md from models.yaml: `python docs/make_tables.py`."""
+"""Write the tables of the documentation from data: `python docs/make_tables.py`."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+from bcos_sdk import errors
 from bcos_sdk.registry import builtin_registry
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "client.md")
 
 
 def model_table() -> str:
@@ -22,11 +24,27 @@ def model_table() -> str:
     return "\n".join(lines)
 
 
+def error_table() -> str:
+    """Every error of the package by its code."""
+    lines = ["| code | error | retry | what it is |", "|---|---|---|---|"]
+    kinds = [getattr(errors, name) for name in errors.__all__ if name != "BcosError"]
+    for kind in sorted(kinds, key=lambda kind: str(kind.code)):
+        meaning = (kind.__doc__ or "").splitlines()[0]
+        lines.append(f"| `{kind.code}` | `{kind.__name__}` | {'yes' if kind.retryable else ''} | {meaning} |")
+    return "\n".join(lines)
+
+
+TABLES = {"models": model_table, "errors": error_table}
+
+
 def with_tables(text: str) -> str:
     """The text with what stands between the marks made anew."""
-    pattern = re.compile(r"(<!-- models: [^>]*-->\n).*?(<!-- /models -->)", re.DOTALL)
-    return pattern.sub(lambda match: f"{match[1]}{model_table()}\n{match[2]}", text)
+    for name, table in TABLES.items():
+        pattern = re.compile(rf"(<!-- {name}: [^>]*-->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        text = pattern.sub(lambda match, table=table: f"{match[1]}{table()}\n{match[2]}", text)  # type: ignore[misc]
+    return text
 
 
 if __name__ == "__main__":
-    README.write_text(with_tables(README.read_text("utf-8")), "utf-8")
+    for document in DOCUMENTS:
+        document.write_text(with_tables(document.read_text("utf-8")), "utf-8")

@@ -80,3 +80,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(autouse=True)
 def _same_random_numbers() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _store_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees, or adds to, the models of whoever runs it."""
+    monkeypatch.setenv("BCOS_SDK_STORE", str(tmp_path_factory.getbasetemp() / "store"))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
+from support.bundles import LABELS, copy_of, random_pixels, small_bundle
+
+from bcos_sdk import Prediction, errors
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -16,15 +21,47 @@ def python_blocks(path: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", path.read_text("utf-8"), re.DOTALL)
 
 
-def test_the_tables_in_the_readme_are_made_from_data() -> None:
+def test_the_tables_are_made_from_data() -> None:
     spec = importlib.util.spec_from_file_location("make_tables", ROOT / "docs" / "make_tables.py")
     assert spec is not None
     assert spec.loader is not None
     make_tables = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(make_tables)
-    text = (ROOT / "README.md").read_text("utf-8")
-    assert text == make_tables.with_tables(text), "run python docs/make_tables.py"
-    assert text.count("| `") == 26
+    for document, rows in zip(make_tables.DOCUMENTS, (26, len(errors.__all__) - 1), strict=True):
+        text = document.read_text("utf-8")
+        assert text == make_tables.with_tables(text), "run python docs/make_tables.py"
+        assert text.count("| `") >= rows
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """A bundle and images where the documentation has them, and the names that it leaves to the reader."""
+    monkeypatch.chdir(tmp_path)
+    copy_of(small_bundle(), tmp_path / "out" / "resnet50")
+    pixels = random_pixels(1, size=(60, 80))[0]
+    Image.fromarray(pixels).save("cat.jpg")
+    return {
+        "pil_image": Image.fromarray(pixels),
+        "uint8_array": pixels,
+        "jpeg_bytes": (tmp_path / "cat.jpg").read_bytes(),
+    }
+
+
+def test_the_readme_runs_as_printed(model: dict[str, object], tmp_path: Path) -> None:
+    (block,) = [block for block in python_blocks(ROOT / "README.md") if "Client" in block]
+    exec(block, model)
+    assert (tmp_path / "why.png").is_file()
+
+
+def test_the_guide_to_the_client_runs_as_printed(model: dict[str, object], tmp_path: Path) -> None:
+    blocks = python_blocks(ROOT / "docs" / "client.md")
+    assert len(blocks) == 4
+    for block in blocks:
+        exec(block, model)
+    prediction = asyncio.run(model["handle"](model["jpeg_bytes"]))  # type: ignore[operator]
+    assert Prediction.from_json(prediction).classes[0].label in LABELS
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "cat.jpg", "why.png", "rgba.png", "arrays.npz"}
+    model["client"].close()  # type: ignore[attr-defined]
 
 
 def test_the_guide_to_own_modules_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,8 @@ def open_session(graph: Path, device: Device, threads: int | None, providers: Se
     options.intra_op_num_threads = threads or 0
     if device.kind != "cpu":
         options.add_session_config_entry(_RECORD_ASSIGNMENT, "1")
+        with contextlib.redirect_stdout(sys.stderr):  # what it cannot find it prints
+            onnxruntime.preload_dlls()
     try:
         session = onnxruntime.InferenceSession(graph, options, providers=list(providers), enable_fallback=False)
     except Exception as error:  # its errors have no common base but this
@@ -82,7 +86,11 @@ def check_session(session: Any, device: Device) -> None:
     """Ask the session itself where it runs: what it was given is only a wish."""
     running = session.get_providers()
     if device.provider not in running:
-        raise unavailable(device, f"ONNX Runtime went to {', '.join(running)} instead")
+        raise unavailable(
+            device,
+            f"ONNX Runtime went to {', '.join(running)} instead; its log says what it misses, often the CUDA libraries "
+            "(pip install 'onnxruntime-gpu[cuda,cudnn]')",
+        )
     if device.kind != "cpu":
         assigned = [
             (node.op_type, node.name)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner, Result
 
+from bcos_sdk import Client
 from bcos_sdk.bundle import open_bundle
 from bcos_sdk.cli import main
 from bcos_sdk.errors import ParityError
@@ -34,6 +36,13 @@ def test_a_model_with_a_weights_file(tmp_path: Path) -> None:
     assert manifest.labels is not None
     assert manifest.labels[3] == "cat"
     assert manifest.max_batch == 2
+
+
+def test_without_a_folder_it_is_found_by_name() -> None:
+    assert run(MODEL, "--random-weights", "--max-batch", 1).exit_code == 0
+    with Client(MODEL, device="cpu") as client:
+        assert client.manifest.model.name == MODEL
+        assert client.predict(np.zeros((32, 32, 3), np.uint8))
 
 
 def test_what_stands_there_is_kept(tmp_path: Path) -> None:

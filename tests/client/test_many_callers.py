@@ -227,6 +227,7 @@ def test_closing_finishes_what_waits_and_refuses_the_rest(slow: SlowBackend) -> 
     with ThreadPoolExecutor(8) as pool:
         calls = [pool.submit(predict, shared, 12) for _ in range(4)]
         assert slow.begun.wait(20)
+        until(lambda: waiting(shared) == 14)  # two batches of each call, less the one that runs
         closing = pool.submit(shared.close)
         until(lambda: shared._runner._closed)
         with pytest.raises(ClientClosedError):
