@@ -13,6 +13,7 @@ _EXTRA_OF_MODULE = {
     "onnx": "export",
     "onnxruntime": "cpu",
     "onnxscript": "export",
+    "pyarrow": "parquet",
     "safetensors": "export",
     "tensorrt": "trt",
     "tensorrt_rtx": "trt-rtx",

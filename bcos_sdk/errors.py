@@ -33,6 +33,7 @@ __all__ = [
     "NoPublishedWeightsError",
     "NotDynamicLinearError",
     "OutOfMemoryError",
+    "OutputError",
     "ParityError",
     "QueueFullError",
     "RegistryError",
@@ -255,6 +256,12 @@ class IncompleteExplanationError(BcosError):
     def __init__(self, message: str, *, source: str, hint: str, completeness: Completeness) -> None:
         super().__init__(message, source=source, hint=hint)
         self.completeness = completeness
+
+
+class OutputError(BcosError):
+    """A file that cannot be written: a full disk, a folder without permission."""
+
+    code = "output_failed"
 
 
 class MissingArrayError(BcosError):

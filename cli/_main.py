@@ -9,8 +9,12 @@ from typing import Any
 import click
 
 from bcos_sdk import __version__
+from bcos_sdk.cli._doctor import doctor
 from bcos_sdk.cli._export import export
+from bcos_sdk.cli._inspect import inspect
 from bcos_sdk.cli._models import models
+from bcos_sdk.cli._predict import predict
+from bcos_sdk.cli._validate import validate
 from bcos_sdk.errors import BcosError
 
 __all__ = ["main"]
@@ -36,11 +40,12 @@ def main(verbose: bool) -> None:
     \b
     Examples:
       bcos-sdk models                    every model, as a table
-      bcos-sdk models show resnet152     one model in full
       bcos-sdk export resnet152          ONNX graphs that predict and explain
+      bcos-sdk predict images/ --explain what is in the images, and which pixels say so
+      bcos-sdk doctor                    what is installed, which devices work
     """
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO if verbose else logging.WARNING)
 
 
-main.add_command(export)
-main.add_command(models)
+for command in (export, predict, models, inspect, validate, doctor):
+    main.add_command(command)

@@ -1,7 +1,9 @@
 """What runs the graphs of a bundle: one small interface, one file per kind of runtime."""
 
+from bcos_sdk.backends._check import check_device
 from bcos_sdk.backends._devices import Device
+from bcos_sdk.backends._driver import probe_driver
 from bcos_sdk.backends._interface import Backend, ExplainOutputs
 from bcos_sdk.backends._open import open_backend
 
-__all__ = ["Backend", "Device", "ExplainOutputs", "open_backend"]
+__all__ = ["Backend", "Device", "ExplainOutputs", "check_device", "open_backend", "probe_driver"]

@@ -59,7 +59,7 @@ def _tensorrt_options(device: Device, bundle: Bundle, graph: Path) -> dict[str, 
     }
 
 
-def open_session(graph: Path, device: Device, threads: int | None, providers: Sequence[tuple[str, Any]]) -> Any:
+def open_session(graph: Path | bytes, device: Device, threads: int | None, providers: Sequence[tuple[str, Any]]) -> Any:
     """An `onnxruntime.InferenceSession` whose work is all done by the device."""
     import onnxruntime
 
@@ -74,8 +74,9 @@ def open_session(graph: Path, device: Device, threads: int | None, providers: Se
         session = onnxruntime.InferenceSession(graph, options, providers=list(providers), enable_fallback=False)
     except Exception as error:  # its errors have no common base but this
         if device.kind == "cpu":
+            name = graph.name if isinstance(graph, Path) else "the graph"
             raise BundleError(
-                f"ONNX Runtime cannot load {graph}: {error}", source=str(graph), hint="Export the model again."
+                f"ONNX Runtime cannot load {name}: {error}", source=name, hint="Export the model again."
             ) from error
         raise unavailable(device, str(error)) from error
     check_session(session, device)

@@ -2,7 +2,7 @@
 
 from bcos_sdk.bundle._bundle import Bundle, open_bundle
 from bcos_sdk.bundle._golden import Golden
-from bcos_sdk.bundle._store import find_bundle, stored_bundles
+from bcos_sdk.bundle._store import find_bundle, latest_stored_bundle, stored_bundles
 from bcos_sdk.bundle._write import BundleWriter
 from bcos_sdk.bundle.manifest import SCHEMA_VERSION, FileRecord, Manifest, ModelRecord, Parity
 
@@ -16,6 +16,7 @@ __all__ = [
     "ModelRecord",
     "Parity",
     "find_bundle",
+    "latest_stored_bundle",
     "open_bundle",
     "stored_bundles",
 ]

@@ -11,7 +11,7 @@ from bcos_sdk._paths import store_dir
 from bcos_sdk.bundle._bundle import MANIFEST, Bundle, open_bundle
 from bcos_sdk.errors import BundleError
 
-__all__ = ["find_bundle", "stored_bundles"]
+__all__ = ["find_bundle", "latest_stored_bundle", "stored_bundles"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -34,6 +34,12 @@ def stored_bundles() -> list[str]:
     if not folder.is_dir():
         return []
     return sorted(path.name for path in folder.iterdir() if (path / MANIFEST).is_file())
+
+
+def latest_stored_bundle() -> str | None:
+    """The name of the model that was exported to the store last."""
+    folder = store_dir()
+    return max(stored_bundles(), key=lambda name: (folder / name / MANIFEST).stat().st_mtime_ns, default=None)
 
 
 def _unknown(name: str) -> BundleError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from bcos_sdk.pictures._filters import box_mean, clip_limit
 
@@ -28,8 +29,11 @@ def overlay(
     smooth: int = 0,
     percentile: float = 99.5,
 ) -> npt.NDArray[np.float32]:
-    """The image [H, W, 3] in grey, coloured where it contributes: [H, W, 3] in [0, 1]."""
-    strength = _strength(contributions, smooth, percentile)[..., None]
+    """The image [H, W, 3] in grey, coloured where it contributes: [H, W, 3] in [0, 1].
+
+    A sharper image of the same view may be larger than the map: the map is then laid over it.
+    """
+    strength = _stretched(_strength(contributions, smooth, percentile), pixels.shape[:2])[..., None]
     grey = (pixels @ _LUMA / 255)[..., None]
     mixed: npt.NDArray[np.float64] = grey * (1 - np.abs(strength)) + np.abs(strength) * _hue(strength)
     return mixed.astype(np.float32)
@@ -40,6 +44,14 @@ def _strength(contributions: npt.NDArray[np.floating], smooth: int, percentile: 
     values = box_mean(contributions, smooth) if smooth > 1 else np.asarray(contributions, np.float64)
     limit = clip_limit(np.abs(values), percentile)
     return np.clip(values / limit, -1, 1) if limit > 0 else np.sign(values)
+
+
+def _stretched(strength: npt.NDArray[np.float64], size: tuple[int, ...]) -> npt.NDArray[np.float64]:
+    height, width = size
+    if strength.shape == size:
+        return strength
+    stretched = Image.fromarray(strength.astype(np.float32)).resize((width, height), Image.Resampling.BICUBIC)
+    return np.clip(np.asarray(stretched, np.float64), -1, 1)
 
 
 def _hue(strength: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -67,9 +67,10 @@ class Explanation(Record):
         """Contributions in colour: red speaks for the target, blue against it."""
         return self._draw(pictures.heatmap, self.contributions, smooth=smooth, percentile=percentile)
 
-    def overlay(self, *, smooth: int = 0, percentile: float = 99.5) -> Image.Image:
-        """The heat map over the image in grey."""
-        return self._draw(pictures.overlay, self.image, self.contributions, smooth=smooth, percentile=percentile)
+    def overlay(self, *, smooth: int = 0, percentile: float = 99.5, on: Image.Image | None = None) -> Image.Image:
+        """The heat map over the image in grey, or over `on`: the same view of it, larger and sharper."""
+        pixels = self.image if on is None else np.asarray(on.convert("RGB"))
+        return self._draw(pictures.overlay, pixels, self.contributions, smooth=smooth, percentile=percentile)
 
     def save(self, path: str | os.PathLike[str], *, picture: Literal["overlay", "rgba", "heatmap"] = "overlay") -> None:
         """Write a picture, or with the suffix `.npz` all arrays and the rest as JSON; complete or not at all."""

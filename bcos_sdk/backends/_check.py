@@ -1,0 +1,34 @@
+"""Does a device work? Tried with the smallest graph there is, before any model is at hand."""
+
+from __future__ import annotations
+
+import base64
+from importlib.util import find_spec
+
+import numpy as np
+
+from bcos_sdk.backends._devices import Device, problem_of
+from bcos_sdk.backends._sessions import open_session
+from bcos_sdk.errors import BcosError
+
+__all__ = ["check_device"]
+
+_ADD = base64.b64decode("CAo6NQoOCgF4CgF4EgF5IgNBZGQSAWdaDwoBeBIKCggIARIECgIIAmIPCgF5EgoKCAgBEgQKAggCQgQKABAS")
+"""ONNX, opset 18: y = x + x for two numbers."""
+
+
+def check_device(device: Device) -> str | None:
+    """None if the device computes, else why it does not."""
+    if find_spec("onnxruntime") is None:
+        return "ONNX Runtime is not installed; pip install 'bcos-sdk[cpu]' or 'bcos-sdk[gpu]'"
+    if problem := problem_of(device):
+        return problem
+    options = {} if device.kind == "cpu" else {"device_id": str(device.index)}
+    try:
+        session = open_session(_ADD, device, None, [(device.provider, options)])
+        (result,) = session.run(None, {"x": np.array([1, 2], np.float32)})
+    except BcosError as error:
+        return error.message
+    except Exception as error:  # ONNX Runtime's errors have no common base but this
+        return f"it fails while running: {error}"
+    return None if result.tolist() == [2, 4] else "it computes wrongly"

@@ -1,0 +1,89 @@
+"""`bcos-sdk doctor`: what is installed, and which devices really work."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import click
+
+from bcos_sdk._paths import cache_dir, store_dir
+from bcos_sdk.backends import Device, check_device, probe_driver
+from bcos_sdk.bundle import stored_bundles
+from bcos_sdk.cli._tables import pairs
+
+__all__ = ["doctor"]
+
+_PACKAGES = ("bcos-sdk", "onnxruntime", "onnxruntime-gpu", "torch", "onnx", "onnxscript", "tensorrt", "tensorrt-rtx")
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.pass_context
+def doctor(ctx: click.Context, as_json: bool) -> None:
+    """Say what is installed, what the driver says, and which devices a model can run on.
+
+    Exit code 1 if no device works.
+
+    \b
+    Example:
+      bcos-sdk doctor
+    """
+    found = examine()
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        click.echo(_text(found))
+    ctx.exit(0 if any(problem is None for problem in found["devices"].values()) else 1)
+
+
+def examine() -> dict[str, Any]:
+    """Everything that the command shows."""
+    packages = {name: _version(name) for name in _PACKAGES}
+    driver = probe_driver()
+    warnings = []
+    if packages["onnxruntime"] and packages["onnxruntime-gpu"]:
+        warnings.append(
+            "onnxruntime and onnxruntime-gpu are both installed and overwrite each other: uninstall both, "
+            "then install one of 'bcos-sdk[cpu]' and 'bcos-sdk[gpu]'"
+        )
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "executable": sys.executable,
+        "packages": packages,
+        "driver": {"gpus": driver.gpus, "problem": driver.problem},
+        "devices": {str(device): check_device(device) for device in _devices(driver.gpus)},
+        "store": {"path": str(store_dir()), "models": stored_bundles()},
+        "cache": str(cache_dir()),
+        "warnings": warnings,
+    }
+
+
+def _devices(gpus: int) -> list[Device]:
+    return [
+        Device("cpu"),
+        *(Device(kind, index) for kind in ("cuda", "tensorrt") for index in range(max(1, gpus))),
+    ]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _text(found: dict[str, Any]) -> str:
+    driver, store = found["driver"], found["store"]
+    rows = [("python", f"{found['python']}  {found['executable']}"), ("platform", found["platform"])]
+    rows += [(name, version or "not installed") for name, version in found["packages"].items()]
+    rows += [("driver", driver["problem"] or f"{driver['gpus']} GPUs")]
+    rows += [
+        (f"device {name}", "works" if not problem else f"no: {problem}") for name, problem in found["devices"].items()
+    ]
+    rows += [("store", f"{store['path']}  ({', '.join(store['models']) or 'empty'})"), ("cache", found["cache"])]
+    return "\n".join([pairs(rows), *(f"warning: {warning}" for warning in found["warnings"])])

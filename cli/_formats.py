@@ -1,0 +1,90 @@
+"""Results as text, JSON Lines, CSV or Parquet; one row per image and class in the last two."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from bcos_sdk._extras import require
+from bcos_sdk.results import Explained, Failure, Prediction
+
+__all__ = ["COLUMNS", "as_text", "csv_rows", "rows_of", "write_parquet"]
+
+COLUMNS = ("source", "rank", "class", "label", "probability", "logit", "sum", "relative_residual", "passed", "error")
+
+
+def as_text(result: Prediction | Explained | Failure) -> str:
+    """One image on one line, and one line per explanation."""
+    if isinstance(result, Failure):
+        return f"{result.source}: error [{result.code}]: {result.message}"
+    prediction = result.prediction if isinstance(result, Explained) else result
+    shown = prediction.classes[:1] if isinstance(result, Explained) else prediction.classes
+    best = ", ".join(f"{score.label} {score.probability:.3f}" for score in shown)
+    lines = [f"{result.source}: {best}"]
+    for explanation in result.explanations if isinstance(result, Explained) else ():
+        figures = explanation.completeness
+        pixels = figures.sum - sum(explanation.bias.values())
+        terms = " ".join(f"{value:+.3f} {name}" for name, value in explanation.bias.items())
+        lines.append(
+            f"  {explanation.target.label}: logit {figures.logit:.3f} = {pixels:.3f} pixels {terms}"
+            f"  (residual {figures.relative_residual:.0e})"
+        )
+    return "\n".join(lines)
+
+
+def rows_of(result: Prediction | Explained | Failure) -> Iterator[dict[str, Any]]:
+    """One row per class that was predicted or explained; a failure is one row."""
+    if isinstance(result, Failure):
+        yield {"source": result.source, "error": f"{result.code}: {result.message}"}
+    elif isinstance(result, Prediction):
+        for rank, score in enumerate(result.classes, 1):
+            yield {"source": result.source, "rank": rank, "class": score.index, **score.model_dump(exclude={"index"})}
+    else:
+        ranks = {score.index: rank for rank, score in enumerate(result.prediction.classes, 1)}
+        for explanation in result.explanations:
+            target, figures = explanation.target, explanation.completeness
+            yield {
+                "source": result.source,
+                "rank": None if target.index is None else ranks.get(target.index),
+                "class": target.index,
+                **target.model_dump(exclude={"index"}),
+                "sum": figures.sum,
+                "relative_residual": figures.relative_residual,
+                "passed": figures.passed,
+            }
+
+
+def csv_rows(result: Prediction | Explained | Failure | None) -> str:
+    """The rows of a result as text; the header for None."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+    if result is None:
+        writer.writeheader()
+    else:
+        writer.writerows(rows_of(result))
+    return file.getvalue()
+
+
+def write_parquet(results: Iterable[Prediction | Explained | Failure], path: Path) -> None:
+    """A table with typed columns, written aside and renamed."""
+    require("pyarrow", purpose="Writing Parquet")
+    import pyarrow as arrow
+    from pyarrow import parquet
+
+    kinds = {"rank": arrow.int32(), "class": arrow.int32(), "passed": arrow.bool_()}
+    texts = {"source", "label", "error"}
+    schema = arrow.schema(
+        [(name, kinds.get(name, arrow.string() if name in texts else arrow.float64())) for name in COLUMNS]
+    )
+    aside = path.with_name(f".{path.name}.partial")
+    try:
+        with parquet.ParquetWriter(aside, schema) as writer:
+            for result in results:
+                rows = [{name: row.get(name) for name in COLUMNS} for row in rows_of(result)]
+                writer.write_table(arrow.Table.from_pylist(rows, schema))
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -1,0 +1,107 @@
+"""`bcos-sdk inspect`: what a bundle or an ONNX file holds."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bcos_sdk._extras import require
+from bcos_sdk.bundle import Bundle, find_bundle
+from bcos_sdk.cli._tables import pairs
+from bcos_sdk.errors import BundleError
+
+__all__ = ["inspect"]
+
+
+@click.command()
+@click.argument("model", metavar="DIR|NAME|FILE.onnx")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def inspect(model: str, as_json: bool) -> None:
+    """Show what is in a bundle, or in one ONNX graph: heads, operators, sizes, and whether it explains.
+
+    \b
+    Examples:
+      bcos-sdk inspect resnet50
+      bcos-sdk inspect out/resnet50/explain.onnx --json
+    """
+    if model.lower().endswith(".onnx"):
+        found = describe_graph(Path(model))
+        click.echo(json.dumps(found, indent=2) if as_json else _graph_text(found))
+        return
+    bundle = find_bundle(model)
+    if as_json:
+        graphs = {path.name: describe_graph(path) for path in (bundle.predict_graph, bundle.explain_graph)}
+        document = {"path": str(bundle.path), "manifest": bundle.manifest.model_dump(mode="json"), "graphs": graphs}
+        click.echo(json.dumps(document, indent=2))
+        return
+    click.echo(_bundle_text(bundle))
+    for path in (bundle.predict_graph, bundle.explain_graph):
+        click.echo(f"\n{path.name}\n{_graph_text(describe_graph(path))}")
+
+
+def describe_graph(path: Path) -> dict[str, Any]:
+    """Inputs, outputs and operators of an ONNX file, without loading its weights."""
+    require("onnx", purpose="Looking into a graph")
+    import onnx
+
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except Exception as error:  # what it raises on a file that is none has no common base
+        raise BundleError(f"{path} cannot be read as ONNX: {error}", source=str(path)) from error
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    explains = "bcos.explain" in metadata
+    return {
+        "explains": explains,
+        "bias_terms": json.loads(metadata["bcos.explain"])["bias_terms"] if explains else [],
+        "opset": model.opset_import[0].version,
+        "ir_version": model.ir_version,
+        "inputs": {value.name: _kind(value) for value in model.graph.input},
+        "outputs": {value.name: _kind(value) for value in model.graph.output},
+        "operators": dict(Counter(node.op_type for node in model.graph.node).most_common()),
+        "bytes": path.stat().st_size,
+    }
+
+
+def _kind(value: Any) -> str:
+    import onnx
+
+    tensor = value.type.tensor_type
+    sides = [side.dim_param or str(side.dim_value) for side in tensor.shape.dim]
+    return f"{onnx.TensorProto.DataType.Name(tensor.elem_type).lower()}[{', '.join(sides)}]"
+
+
+def _bundle_text(bundle: Bundle) -> str:
+    manifest = bundle.manifest
+    spec = manifest.input
+    steps = [f"resize {spec.resize}" if spec.resize else "", f"crop {spec.crop[0]}×{spec.crop[1]}" if spec.crop else ""]
+    size = sum(record.size for record in manifest.files.values()) / 1e6
+    worst = max((row.residual for row in manifest.parity), default=0.0)
+    rows = [
+        ("bundle", str(bundle.path)),
+        ("model", f"{manifest.model.name}  ({manifest.model.module})"),
+        ("weights", f"sha256 {manifest.model.weights_sha256[:16]}…"),
+        ("input", f"{spec.size[0]}×{spec.size[1]} rgb+complement  {', '.join(filter(None, steps))}".rstrip()),
+        ("classes", f"{manifest.classes}, {manifest.probability}"),
+        ("bias terms", ", ".join(manifest.bias_terms)),
+        ("largest batch", str(manifest.max_batch)),
+        ("precision", f"{manifest.precision}, residual at export {worst:.1e}, tolerance {manifest.tolerance:.0e}"),
+        ("made with", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())),
+        ("files", f"{len(manifest.files)}, {size:.1f} MB"),
+    ]
+    return pairs(rows)
+
+
+def _graph_text(found: dict[str, Any]) -> str:
+    operators = ", ".join(f"{name} {count}" for name, count in found["operators"].items())
+    rows = [
+        ("explains", f"yes; bias terms {', '.join(found['bias_terms'])}" if found["explains"] else "no"),
+        ("inputs", ", ".join(f"{name} {kind}" for name, kind in found["inputs"].items())),
+        ("outputs", ", ".join(f"{name} {kind}" for name, kind in found["outputs"].items())),
+        ("operators", operators),
+        ("opset", f"{found['opset']}, IR {found['ir_version']}"),
+    ]
+    return pairs(rows)

@@ -1,0 +1,112 @@
+"""The folder of a run: pictures, a record of every result, the report. What stands there is complete at any moment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TypeAlias
+
+from bcos_sdk.cli._drawings import Artist, output_error
+from bcos_sdk.cli._inputs import ImageFile
+from bcos_sdk.cli._journal import Journal
+from bcos_sdk.cli._report import report_entry, write_report
+from bcos_sdk.results import Explained, Failure, Prediction
+
+__all__ = ["Output", "OutputOptions", "Result"]
+
+Result: TypeAlias = "Prediction | Explained | Failure"
+_KINDS: dict[str, type[Prediction] | type[Explained] | type[Failure]] = {
+    kind.__name__: kind for kind in (Prediction, Explained, Failure)
+}
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """What is written beside the record of the results."""
+
+    folder: Path
+    pictures: tuple[str, ...] = ()
+    report: bool = False
+    resume: bool = False
+
+
+class Output:
+    """`with Output(options, artist) as output:` writes each result; `resume` keeps what an earlier run has done."""
+
+    def __init__(self, options: OutputOptions, artist: Artist) -> None:
+        self._options = options
+        self._artist = artist
+        self._results = Journal(options.folder / "results.jsonl", keep=options.resume)
+        self._report = Journal(options.folder / ".report.jsonl", keep=options.resume)
+        self._stack = ExitStack()
+
+    @property
+    def folder(self) -> Path:
+        return self._options.folder
+
+    @property
+    def report_wanted(self) -> bool:
+        return self._options.report
+
+    @property
+    def weights_wanted(self) -> bool:
+        """W(x) is large: it is fetched only for what is drawn from it, or written with it."""
+        return self._options.report or bool({"rgba", "npz"} & set(self._options.pictures))
+
+    def __enter__(self) -> Output:
+        try:
+            self._options.folder.mkdir(parents=True, exist_ok=True)
+            self._stack.enter_context(self._results)
+            if self._options.report:
+                self._stack.enter_context(self._report)
+        except OSError as error:
+            raise output_error(self._options.folder, error) from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def finished(self) -> set[str]:
+        """The names of the images that need not be run again."""
+        if not self._options.resume:
+            return set()
+        drawn = {record["name"] for record in self._report.records()} if self._options.report else None
+        return {
+            record["name"]
+            for record in self._results.records()
+            if record["kind"] != Failure.__name__ and (drawn is None or record["name"] in drawn)
+        }
+
+    def write(self, image: ImageFile, result: Result) -> None:
+        """Pictures first, the record last: what is on record is there."""
+        files: list[str] = []
+        try:
+            if isinstance(result, Explained):
+                stem = self._options.folder / image.name
+                files = self._artist.save(image.path, result, self._options.pictures, stem)
+            if self._options.report:
+                self._report.append(image.name, report_entry(image.path, result, self._artist))
+            document = json.loads(result.to_json(arrays="omit"))
+            self._results.append(image.name, {"kind": type(result).__name__, "files": files, "result": document})
+        except OSError as error:
+            raise output_error(self._options.folder, error) from error
+
+    def results(self) -> Iterator[Result]:
+        """All results on record, those of earlier runs included."""
+        for record in self._results.records():
+            yield _KINDS[record["kind"]].model_validate(record["result"])
+
+    def close_report(self, title: str) -> None:
+        """Make the page of everything on record."""
+        page = self.folder / "report.html"
+        if self._options.report:
+            try:
+                write_report(page, title, self._report.records())
+            except OSError as error:
+                raise output_error(page, error) from error

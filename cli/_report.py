@@ -1,0 +1,82 @@
+"""The report: one HTML page with everything in it, that opens from a file and asks no network for anything."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import json
+from collections.abc import Iterable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from bcos_sdk.cli._drawings import Artist
+from bcos_sdk.results import Explained, Explanation, Failure, Prediction
+
+__all__ = ["report_entry", "write_report"]
+
+_SIDE = 224
+
+
+def report_entry(path: Path, result: Prediction | Explained | Failure, artist: Artist) -> dict[str, Any]:
+    """What the page says of one image."""
+    if not isinstance(result, Explained):
+        failure = result if isinstance(result, Failure) else None
+        return {"source": str(path), "error": {"code": failure.code, "message": failure.message} if failure else None}
+    first, *others = result.explanations
+    entry: dict[str, Any] = {
+        "source": str(path),
+        "classes": [score.model_dump() for score in result.prediction.classes[:3]],
+        "views": {
+            "image": _picture(artist.image(path, first)),
+            "overlay": _picture(artist.overlay(path, first)),
+            "rgba": _picture(artist.rgba(first)),
+            "heatmap": _picture(artist.heatmap(first)),
+        },
+        "explanations": [_figures(explanation) for explanation in result.explanations],
+    }
+    if others:
+        entry["views"]["second"] = _picture(artist.overlay(path, others[0]))
+        if "vs" not in others[0].target.label.split():
+            difference = first - others[0]
+            entry["views"]["delta"] = _picture(artist.overlay(path, difference))
+            entry["explanations"].append(_figures(difference))
+    return entry
+
+
+def write_report(page: Path, title: str, entries: Iterable[dict[str, Any]]) -> None:
+    """Write aside, entry by entry, and rename: the page is whole, however many entries there are."""
+    template = files("bcos_sdk.cli").joinpath("report.html").read_text("utf-8")
+    head, tail = template.replace("{{title}}", html.escape(title)).split("{{entries}}")
+    aside = page.with_name(f".{page.name}.partial")
+    try:
+        with aside.open("w", encoding="utf-8") as file:
+            file.write(head)
+            for number, entry in enumerate(entries):
+                # A name like </script> must not end the data.
+                text = json.dumps(entry, ensure_ascii=True).replace("<", "\\u003c")
+                file.write(f"{',' if number else ''}\n{text}")
+            file.write(tail)
+        aside.replace(page)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _figures(explanation: Explanation) -> dict[str, Any]:
+    return {
+        "target": explanation.target.model_dump(),
+        "bias": explanation.bias,
+        "pixels": explanation.completeness.sum - sum(explanation.bias.values()),
+        "completeness": explanation.completeness.model_dump(),
+    }
+
+
+def _picture(picture: Image.Image) -> str:
+    picture = picture.copy()
+    picture.thumbnail((_SIDE, _SIDE))
+    file = io.BytesIO()
+    picture.save(file, "WEBP", quality=80, method=2)
+    return f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
