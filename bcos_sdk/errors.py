@@ -6,7 +6,10 @@ same call may succeed later. `exit_code` is what the command line returns.
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from typing_extensions import Self
 
 if TYPE_CHECKING:
     from bcos_sdk.results import Completeness
@@ -52,6 +55,7 @@ class BcosError(Exception):
     code: ClassVar[str] = "bcos_error"
     exit_code: ClassVar[int] = 1
     retryable: bool = False
+    hint: str | None = None
 
     def __init__(
         self, message: str, *, source: str | None = None, hint: str | None = None, retryable: bool | None = None
@@ -59,9 +63,18 @@ class BcosError(Exception):
         super().__init__(message)
         self.message = message
         self.source = source
-        self.hint = hint
+        if hint is not None:
+            self.hint = hint
         if retryable is not None:
             self.retryable = retryable
+
+    def about(self, source: str) -> Self:
+        """The same error of this source; several images may have failed for one reason."""
+        if self.source is not None:
+            return self
+        error = copy.copy(self)
+        error.source = source
+        return error
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
@@ -207,36 +220,42 @@ class InputError(BcosError):
     """An image or an argument of another kind than is taken; what was expected is said."""
 
     code = "input_invalid"
+    hint = "See the documentation of the call for what it takes."
 
 
 class UnreadableImageError(BcosError):
     """A file or bytes that are no image, a damaged one, or one of a format that is not allowed."""
 
     code = "image_unreadable"
+    hint = "Check the file; the other images are not affected."
 
 
 class ImageTooLargeError(BcosError):
     """More bytes, pixels or images than the limits allow."""
 
     code = "image_too_large"
+    hint = "Make it smaller, or raise the limit."
 
 
 class DeviceError(BcosError):
     """A device that was asked for and does not work here."""
 
     code = "device_unavailable"
+    hint = "`bcos-sdk doctor` says which devices work."
 
 
 class InferenceError(BcosError):
     """A graph that failed while running, or whose logits are not numbers."""
 
     code = "inference_failed"
+    hint = "`bcos-sdk validate` tells whether the bundle and the device are sound."
 
 
 class OutOfMemoryError(InferenceError):
     """A batch that does not fit into the device's memory."""
 
     code = "out_of_memory"
+    hint = "Make the client with a smaller max_batch, or ask for fewer targets at once."
     retryable = True
 
 
@@ -274,6 +293,7 @@ class QueueFullError(BcosError):
     """More images wait for the device than the queue holds: come back later."""
 
     code = "queue_full"
+    hint = "Try again later, or raise Limits(queue=…)."
     retryable = True
 
 
@@ -281,6 +301,7 @@ class DeadlineError(BcosError):
     """An image that was not done in the time given."""
 
     code = "deadline_exceeded"
+    hint = "Give it more time, or fewer images at once."
     retryable = True
 
 
@@ -288,6 +309,7 @@ class ClientClosedError(BcosError):
     """A client that was closed, or that belongs to another process."""
 
     code = "client_closed"
+    hint = "Make a new one."
 
 
 class ImagesFailedError(BcosError):

@@ -110,7 +110,10 @@ def _measure(sessions: tuple[Any, Any], images: Tensor, truth: Truth) -> dict[st
     if not torch.equal(got["classes"], truth.classes):
         raise ParityError("the graph explains other classes than it was asked for")
     got = {name: value.double() for name, value in got.items()}
-    scale = (got["contributions"].abs().sum((2, 3)) + got["bias_terms"].abs().sum(2)).clamp_min(_TINY)
+    scale = got["contributions"].abs().sum((2, 3)) + got["bias_terms"].abs().sum(2)
+    # The mean of many logits is rounded as they are, however much of it cancels.
+    is_mean = truth.classes == got["logits"].shape[1]
+    scale = (scale + is_mean * got["logits"].abs().mean(1, keepdim=True)).clamp_min(_TINY)
     every = torch.cat([got["logits"], got["logits"].mean(1, keepdim=True)], dim=1)
     total = got["contributions"].sum((2, 3)) + got["bias"]
     both_logits = (predicted, got["logits"])

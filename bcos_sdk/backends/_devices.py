@@ -41,7 +41,7 @@ def parse_device(text: str) -> Device | None:
     """ "cpu", "cuda", "cuda:1", "tensorrt", "tensorrt:1"; None for "auto"."""
     if text == "auto":
         return None
-    match = re.fullmatch(r"(cpu|cuda|tensorrt)(?::(\d+))?", text)
+    match = re.fullmatch(r"(cpu|cuda|tensorrt)(?::(\d+))?", str(text))
     if match is None or (match[1] == "cpu" and match[2]):
         raise DeviceError(
             f"there is no device {text!r}",

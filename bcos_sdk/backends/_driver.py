@@ -55,5 +55,8 @@ def ask_driver(command: Sequence[str]) -> Driver:
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         return Driver(0, lines[-1] if lines else "the NVIDIA driver could not be asked")
-    gpus = int(done.stdout)
+    lines = done.stdout.split()
+    if not lines or not lines[-1].isdecimal():
+        return Driver(0, "the NVIDIA driver could not be asked")
+    gpus = int(lines[-1])
     return Driver(gpus, None if gpus else "the NVIDIA driver sees no GPU")

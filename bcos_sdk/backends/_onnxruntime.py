@@ -44,8 +44,6 @@ class OnnxRuntimeBackend:
         self._threads = threads
         self._graphs: dict[Path, _Graph] = {}
         self._closed = False
-        if device.kind != "cpu":
-            self._graph(bundle.predict_graph)  # whether a GPU takes the graph shows only now
 
     @property
     def device(self) -> Device:

@@ -10,7 +10,7 @@ from bcos_sdk.backends._interface import Backend
 from bcos_sdk.backends._onnxruntime import OnnxRuntimeBackend
 from bcos_sdk.backends._selftest import SelfTestedBackend
 from bcos_sdk.bundle import Bundle
-from bcos_sdk.errors import DeviceError
+from bcos_sdk.errors import DeviceError, SelfTestError
 
 __all__ = ["open_backend"]
 
@@ -25,7 +25,7 @@ def open_backend(bundle: Bundle, device: str = "auto", *, threads: int | None = 
         return _open(bundle, named, threads)
     try:
         backend = _open(bundle, Device("cuda"), threads)
-    except DeviceError as error:
+    except (DeviceError, SelfTestError) as error:
         backend = _open(bundle, Device("cpu"), threads)
         logger.info("device auto: cpu, since %s", error.message)
     else:

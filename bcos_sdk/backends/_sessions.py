@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +16,8 @@ from bcos_sdk.bundle import Bundle
 from bcos_sdk.errors import BcosError, BundleError, InferenceError, OutOfMemoryError
 
 __all__ = ["foreign_nodes", "open_session", "provider_options", "translate_error"]
+
+logger = logging.getLogger("bcos_sdk")
 
 _RECORD_ASSIGNMENT = "session.record_ep_graph_assignment_info"
 # Sizes are computed on the CPU on purpose: they decide where data goes and are no data themselves.
@@ -41,8 +45,10 @@ def _tensorrt_options(device: Device, bundle: Bundle, graph: Path) -> dict[str, 
     """Engines for every batch up to the largest, kept in the cache of this very bundle."""
     manifest = bundle.manifest
     height, width = manifest.input.size
-    contents = "-".join(manifest.files[name].sha256[:16] for name in (graph.name, manifest.weights))
-    engines = str(cache_dir() / "onnxruntime-tensorrt" / contents)
+    files = (graph.relative_to(bundle.path).as_posix(), manifest.weights)
+    folder = cache_dir() / "onnxruntime-tensorrt" / "-".join(manifest.files[name].sha256[:16] for name in files)
+    folder.mkdir(parents=True, exist_ok=True)
+    engines = str(folder)
     largest = manifest.max_batch
     shapes = {}
     for edge, batch, targets in (("min", 1, 1), ("opt", largest, 1), ("max", largest, largest)):
@@ -68,6 +74,10 @@ def open_session(graph: Path | bytes, device: Device, threads: int | None, provi
     options.intra_op_num_threads = threads or 0
     if device.kind != "cpu":
         options.add_session_config_entry(_RECORD_ASSIGNMENT, "1")
+        if device.kind == "tensorrt" and "NVIDIA_TF32_OVERRIDE" not in os.environ:
+            # TensorRT multiplies with 10 bits of mantissa unless it is told not to; its provider has no option for it.
+            logger.info("NVIDIA_TF32_OVERRIDE=0 is set for this process")
+            os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
         with contextlib.redirect_stdout(sys.stderr):  # what it cannot find it prints
             onnxruntime.preload_dlls()
     try:
@@ -112,8 +122,5 @@ def foreign_nodes(on_cpu: Sequence[tuple[str, str]]) -> list[str]:
 def translate_error(error: Exception, batch: int) -> BcosError:
     """What ONNX Runtime raised while running, as an error of ours."""
     if isinstance(error, MemoryError) or any(word in str(error).lower() for word in _MEMORY_WORDS):
-        return OutOfMemoryError(
-            f"a batch of {batch} does not fit into the memory of the device",
-            hint="Make the client with a smaller max_batch, or ask for fewer targets at once.",
-        )
+        return OutOfMemoryError(f"a batch of {batch} does not fit into the memory of the device")
     return InferenceError(f"the graph failed on a batch of {batch}: {error}")

@@ -60,35 +60,48 @@ class Assembler:
     ) -> Explained:
         """The explanations of the image at one place of a batch."""
         prediction = self.prediction(source, outputs.logits[place], top_k)
+        self._check_classes(source, outputs.classes[place], targets)
         rows = [self._row(source, image, outputs, place, row) for row in range(len(targets.rows))]
-        if self.on_incomplete == "raise":
-            for row in rows:
-                row.require_complete()
         explanations = tuple(
-            rows[target] if against is None else rows[target] - rows[against]
+            rows[target] if against is None else rows[target].difference(rows[against])
             for target, against in targets.explanations
         )
+        if self.on_incomplete == "raise":
+            for explanation in (*rows, *explanations):
+                explanation.require_complete()
         return Explained(source=source, prediction=prediction, explanations=explanations)
 
     def _row(self, source: str, image: LoadedImage, outputs: ExplainOutputs, place: int, row: int) -> Explanation:
         target = self._target(outputs.logits[place], int(outputs.classes[place, row]))
+        scale = 0.0 if target.index is not None else float(np.abs(outputs.logits[place]).mean(dtype=np.float64))
         contributions = outputs.contributions[place, row]
+        if outputs.weights is not None:  # what is drawn from W(x) is certified by W(x)
+            contributions = np.einsum("chw,chw->hw", outputs.weights[place, row], image.encoded)
         terms = outputs.bias_terms[place, row].astype(np.float64)
         arrays = {"contributions": contributions, "image": image.pixels}
         if outputs.weights is not None:
             arrays["weights"] = outputs.weights[place, row]
         return Explanation(
             source=source,
+            model=self.manifest.model.name,
             target=target,
             bias=dict(zip(self.manifest.bias_terms, terms.tolist(), strict=True)),
             completeness=Completeness(
                 logit=target.logit,
                 sum=float(contributions.sum(dtype=np.float64) + terms.sum()),
-                scale=float(np.abs(contributions).sum(dtype=np.float64) + np.abs(terms).sum()),
+                # The mean of many logits is rounded as they are, however much of it cancels.
+                scale=scale + float(np.abs(contributions).sum(dtype=np.float64) + np.abs(terms).sum()),
                 tolerance=min(self.manifest.tolerance, TOLERANCE_CAPS[self.manifest.precision]),
             ),
             arrays=arrays,
         )
+
+    def _check_classes(self, source: str, classes: npt.NDArray[np.int64], targets: ResolvedTargets) -> None:
+        """A rank may be any class; a class must be the one that was asked for."""
+        known = (classes >= 0) & (classes <= self.manifest.classes)
+        asked = np.array(targets.rows)
+        if not (known & ((asked < 0) | (asked == classes))).all():
+            raise InferenceError(f"the graph explains other classes of {source} than it was asked for", source=source)
 
     def _target(self, logits: Floats, index: int) -> Target:
         if index == self.manifest.classes:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal, TypeVar, overload
 
-from bcos_sdk.client._batches import Deadline, client_closed, queue_full
+from bcos_sdk.client._batches import Deadline, client_closed, deadline_passed, queue_full
 from bcos_sdk.client._engine import TOP_K
 from bcos_sdk.client._outcomes import Images, OnError
 from bcos_sdk.client._targets import Targets
@@ -86,18 +86,30 @@ class AsyncCalls(ABC):
         self, images: Images, targets: Targets, top_k: int, weights: bool, on_error: OnError, deadline: Deadline
     ) -> Any: ...
 
+    @abstractmethod
+    def _check_process(self) -> None: ...
+
     async def _in_thread(self, call: Callable[[Deadline], Result], timeout: float | None) -> Result:
+        self._check_process()
+        deadline = Deadline(timeout)
         if not self._async_room.acquire(blocking=False):
             raise queue_full()
-        deadline = Deadline(timeout)
         try:
             running = self._async_threads.submit(call, deadline)
         except RuntimeError:
             self._async_room.release()
             raise client_closed() from None
         running.add_done_callback(lambda _: self._async_room.release())
+        seconds = deadline.remaining()
+        # A call that has begun ends by itself in time, with what is done; one that waits for a thread must be stopped.
+        stop = None if seconds is None else asyncio.get_running_loop().call_later(seconds, running.cancel)
         try:
             return await asyncio.wrap_future(running)
         except asyncio.CancelledError:
+            if deadline.passed and running.cancelled():
+                raise deadline_passed() from None
             deadline.cancel()
             raise
+        finally:
+            if stop is not None:
+                stop.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -13,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bcos_sdk.backends import Backend, ExplainOutputs
-from bcos_sdk.errors import ClientClosedError, DeadlineError, InputError, QueueFullError
+from bcos_sdk.client._translate import as_outcome
+from bcos_sdk.errors import BcosError, ClientClosedError, DeadlineError, InputError, QueueFullError
 
 __all__ = ["BatchRunner", "Deadline", "Job", "client_closed", "deadline_passed", "queue_full"]
 
@@ -24,9 +26,13 @@ class Deadline:
     """A moment after which nobody waits for a result any more; `cancel` brings it forward to now."""
 
     def __init__(self, seconds: float | None) -> None:
-        if seconds is not None and not seconds > 0:
-            raise InputError(f"timeout is {seconds}", hint="It is a number of seconds, or None.")
-        self._end = None if seconds is None else time.monotonic() + seconds
+        try:
+            endless = seconds is None or float(seconds) > threading.TIMEOUT_MAX
+            self._end = None if endless or seconds is None else time.monotonic() + float(seconds)
+        except (TypeError, ValueError):
+            raise InputError(f"timeout is {seconds!r}", hint="It is a number of seconds, or None.") from None
+        if self._end is not None and math.isnan(self._end):
+            raise InputError("timeout is not a number", hint="It is a number of seconds, or None.")
 
     def remaining(self) -> float | None:
         return None if self._end is None else max(0.0, self._end - time.monotonic())
@@ -41,7 +47,10 @@ class Deadline:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """Some images of one call; `rows` are their targets, none for a prediction. They are run together."""
+    """Some images of one call; `rows` are their targets, none for a prediction. They are run together.
+
+    `done` gives the outputs of these images, or the error that kept them from being run.
+    """
 
     images: list[Floats]
     rows: list[tuple[int, ...]] | None
@@ -66,6 +75,11 @@ class BatchRunner:
         self._changed = threading.Condition()
         self._closed = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bcos-sdk-device")
+        self._thread.submit(int)  # begins the thread now, so that no job is queued without one
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def images_at_once(self, targets: int) -> int:
         """How many images make up a batch, if each has that many targets."""
@@ -109,12 +123,12 @@ class BatchRunner:
     def _run_next(self) -> None:
         jobs = self._take()
         if jobs:
-            try:
-                self._run(jobs)
-            except BaseException as error:  # whoever waits must hear of it, whatever it is
-                for job in jobs:
-                    if not job.done.done():
-                        job.done.set_exception(error)
+            outputs = as_outcome(self._run, jobs)
+            start = 0
+            for job in jobs:
+                part = slice(start, start + len(job.images))
+                start = part.stop
+                job.done.set_result(outputs if isinstance(outputs, BcosError) else outputs[part])
 
     def _take(self) -> list[Job]:
         """The first job, and later ones of its kind that fit into the same batch."""
@@ -134,18 +148,13 @@ class BatchRunner:
                 self._room += len(job.images)
             self._changed.notify_all()
         for job in expired:
-            job.done.set_exception(deadline_passed())
+            job.done.set_result(deadline_passed())
         return taken
 
-    def _run(self, jobs: list[Job]) -> None:
+    def _run(self, jobs: list[Job]) -> Any:
         images = np.stack([image for job in jobs for image in job.images])
         rows = [row for job in jobs for row in job.rows or ()]
-        outputs = self._explain(images, rows, jobs[0].weights) if rows else self._backend.predict(images)
-        start = 0
-        for job in jobs:
-            part = slice(start, start + len(job.images))
-            start = part.stop
-            job.done.set_result(outputs[part])
+        return self._explain(images, rows, jobs[0].weights) if rows else self._backend.predict(images)
 
     def _explain(self, images: Floats, rows: list[tuple[int, ...]], weights: bool) -> ExplainOutputs:
         """More targets than fit into a batch are explained some at a time."""
@@ -158,12 +167,12 @@ class BatchRunner:
 
 
 def queue_full() -> QueueFullError:
-    return QueueFullError("the queue of this client is full", hint="Try again later, or raise Limits(queue=…).")
+    return QueueFullError("the queue of this client is full")
 
 
 def deadline_passed() -> DeadlineError:
-    return DeadlineError("not done in the time given", hint="Give it more time, or fewer images at once.")
+    return DeadlineError("not done in the time given")
 
 
 def client_closed() -> ClientClosedError:
-    return ClientClosedError("this client is closed", hint="Make a new one.")
+    return ClientClosedError("this client is closed")

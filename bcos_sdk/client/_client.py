@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from types import TracebackType
-from typing import Any, Literal, get_args, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from typing_extensions import Self
 
 from bcos_sdk.backends import open_backend
 from bcos_sdk.bundle import Manifest, find_bundle
+from bcos_sdk.client._arguments import image_collection, of_a_kind, one_of, whole_number
 from bcos_sdk.client._assemble import OnIncomplete
 from bcos_sdk.client._async import AsyncCalls
 from bcos_sdk.client._batches import Deadline
 from bcos_sdk.client._engine import TOP_K, Engine
 from bcos_sdk.client._outcomes import Images, OnError, collect, in_place
 from bcos_sdk.client._targets import Targets
-from bcos_sdk.errors import ClientClosedError, ImageTooLargeError, InputError
+from bcos_sdk.errors import BcosError, ClientClosedError, ImageTooLargeError
 from bcos_sdk.images import ImageSource, encode, is_one_image
 from bcos_sdk.limits import Limits
 from bcos_sdk.results import Explained, Failure, Prediction
@@ -31,9 +32,11 @@ class Client(AsyncCalls):
     """Runs one exported model. Share it between threads: their calls are merged into batches.
 
     `model` is the folder of a bundle, or the name of an exported model in the local store. `device` is "auto", "cpu",
-    "cuda", "cuda:1", "tensorrt", …: a named device that does not work is an error. `max_batch` bounds images × targets
-    computed at once. An explanation that does not add up is the failure of its image; with `on_incomplete="flag"` it is
-    returned with `completeness.passed` false, and cannot be drawn.
+    "cuda", "cuda:1", "tensorrt", …: a named device that does not work is an error. `threads` are those of the CPU, by
+    default one per core. `max_batch` bounds images × targets computed at once, `limits` what is taken in.
+
+    An explanation that does not add up is the failure of its image; with `on_incomplete="flag"` it is returned with
+    `completeness.passed` false, and cannot be drawn.
 
     Wherever images are taken, one image may be given alone. An image is a path, bytes, a binary file, a PIL image, a
     numpy array uint8 [H, W, 3], or one that is encoded already: float [6, H, W].
@@ -56,16 +59,23 @@ class Client(AsyncCalls):
             "on_incomplete": on_incomplete,
             "limits": limits,
         }
-        self._model = model
+        one_of("on_incomplete", on_incomplete, OnIncomplete)
+        of_a_kind("model", model, (str, os.PathLike))
+        of_a_kind("limits", limits, (Limits, type(None)))
+        threads = None if threads is None else whole_number("threads", threads)
         self._process = os.getpid()
         self._limits = limits or Limits()
         super().__init__(self._limits.queue)
         bundle = find_bundle(model)
+        self._path = str(bundle.path.resolve())
         self._manifest = bundle.manifest
-        _check_options(self._manifest, threads, max_batch, on_incomplete)
+        largest = self._manifest.max_batch
+        advice = " The bundle was checked for no more: export it with a larger --max-batch."
+        self._max_batch = whole_number(
+            "max_batch", largest if max_batch is None else max_batch, largest=largest, advice=advice
+        )
         backend = open_backend(bundle, device, threads=threads)
         self._device = str(backend.device)
-        self._max_batch = max_batch or self._manifest.max_batch
         self._engine = Engine(
             self._manifest, backend, max_batch=self._max_batch, on_incomplete=on_incomplete, limits=self._limits
         )
@@ -146,22 +156,30 @@ class Client(AsyncCalls):
     def predict_stream(self, images: Iterable[ImageSource], *, top_k: int = TOP_K) -> Iterator[Prediction | Failure]:
         """`predict` for any number of images in constant memory: a few batches ahead of whoever takes the results."""
         self._check_process()
-        return in_place(self._engine.predictions(images, Deadline(None), top_k=top_k))
+        return in_place(self._engine.predictions(image_collection(images), Deadline(None), top_k=top_k))
 
     def explain_stream(
         self, images: Iterable[ImageSource], *, targets: Targets = None, top_k: int = 1, weights: bool = False
     ) -> Iterator[Explained | Failure]:
         """`explain` for any number of images in constant memory."""
         self._check_process()
-        outcomes = self._engine.explanations(images, Deadline(None), targets=targets, top_k=top_k, weights=weights)
+        outcomes = self._engine.explanations(
+            image_collection(images), Deadline(None), targets=targets, top_k=top_k, weights=weights
+        )
         return in_place(outcomes)
 
     def warmup(self) -> None:
         """Load both graphs and run them at the smallest and the largest batch, so that no real call pays for it."""
+        self._check_process()
         image = encode(np.full((*self._manifest.input.size, 3), 128, np.uint8))
-        for images in (image, [image] * self._max_batch):
-            self.predict(images)
-            self.explain(images)
+        for count in {1, self._max_batch}:
+            predictions = self._engine.predictions([image] * count, Deadline(None), top_k=1)
+            explanations = self._engine.explanations(
+                [image] * count, Deadline(None), targets=None, top_k=1, weights=False
+            )
+            for _, outcome in chain(predictions, explanations):
+                if isinstance(outcome, BcosError):
+                    raise outcome
 
     def close(self) -> None:
         """Finish what waits for the device, refuse the rest, give back threads and memory. Closing twice is fine."""
@@ -179,32 +197,29 @@ class Client(AsyncCalls):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Sessions and threads do not travel: another process opens the bundle again with the same options.
-        return _rebuild, (type(self), self._model, self._options)
+        return _rebuild, (type(self), self._path, self._options)
 
     def __repr__(self) -> str:
-        return f"Client({os.fspath(self._model)!r}, device={self._device!r}, max_batch={self._max_batch})"
+        return f"Client({self._path!r}, device={self._device!r}, max_batch={self._max_batch})"
 
     def _predict(self, images: Images, top_k: int, on_error: OnError, deadline: Deadline) -> Any:
-        listed = self._listed(images)
+        listed = self._listed(images, on_error)
         outcomes = self._engine.predictions(listed, deadline, top_k=top_k)
         return collect(outcomes, on_error=on_error, lone=is_one_image(images))
 
     def _explain(
         self, images: Images, targets: Targets, top_k: int, weights: bool, on_error: OnError, deadline: Deadline
     ) -> Any:
-        listed = self._listed(images)
+        listed = self._listed(images, on_error)
         outcomes = self._engine.explanations(
             listed, deadline, targets=targets, top_k=top_k, weights=weights, count=len(listed)
         )
         return collect(outcomes, on_error=on_error, lone=is_one_image(images))
 
-    def _listed(self, images: Images) -> list[ImageSource]:
+    def _listed(self, images: Images, on_error: OnError) -> list[ImageSource]:
         self._check_process()
-        if is_one_image(images):
-            return [images]
-        if not isinstance(images, Iterable):
-            raise InputError(f"{type(images).__name__} is neither an image nor a collection of images")
-        listed: list[Any] = list(islice(images, self._limits.images + 1))
+        one_of("on_error", on_error, OnError)
+        listed = list(islice(image_collection(images), self._limits.images + 1))
         if len(listed) > self._limits.images:
             raise ImageTooLargeError(
                 f"more than {self._limits.images:,} images in one call",
@@ -220,20 +235,5 @@ class Client(AsyncCalls):
             )
 
 
-def _rebuild(kind: type[Client], model: str | os.PathLike[str], options: dict[str, Any]) -> Client:
+def _rebuild(kind: type[Client], model: str, options: dict[str, Any]) -> Client:
     return kind(model, **options)
-
-
-def _check_options(manifest: Manifest, threads: int | None, max_batch: int | None, on_incomplete: str) -> None:
-    if threads is not None and threads < 1:
-        raise InputError(f"threads is {threads}", hint="Use 1 or more, or None for one per core.")
-    if on_incomplete not in get_args(OnIncomplete):
-        raise InputError(
-            f"on_incomplete is {on_incomplete!r}",
-            hint='Use "raise" or "flag"; incompleteness is not ignored.',
-        )
-    if max_batch is not None and not 1 <= max_batch <= manifest.max_batch:
-        raise InputError(
-            f"max_batch is {max_batch}, but this bundle was checked for 1 to {manifest.max_batch}",
-            hint=f"Export it with --max-batch {max_batch}." if max_batch > 0 else None,
-        )

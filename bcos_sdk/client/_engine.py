@@ -6,10 +6,12 @@ import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import repeat
 from typing import Any, TypeAlias, TypeVar
 
 from bcos_sdk.backends import Backend, ExplainOutputs
 from bcos_sdk.bundle import Manifest
+from bcos_sdk.client._arguments import whole_number
 from bcos_sdk.client._assemble import Assembler, OnIncomplete
 from bcos_sdk.client._batches import BatchRunner, Deadline
 from bcos_sdk.client._pipeline import Pipeline, Request
@@ -46,7 +48,7 @@ class Engine:
 
     def predictions(self, images: Iterable[ImageSource], deadline: Deadline, *, top_k: int) -> Outcomes[Prediction]:
         """Wrong arguments are refused here and now; images are taken as the outcomes are."""
-        _check_top_k(top_k)
+        top_k = whole_number("top_k", top_k)
         self._runner.check_room()
 
         def finish(request: Request, _image: LoadedImage, logits: Any, place: int) -> Prediction:
@@ -66,7 +68,7 @@ class Engine:
         count: int | None = None,
     ) -> Outcomes[Explained]:
         """The same with explanations; `count` is the number of images, where it is known."""
-        _check_top_k(top_k)
+        top_k = whole_number("top_k", top_k)
         resolved = self._resolver.for_each_image(targets, top_k, count)
         self._runner.check_room()
 
@@ -79,17 +81,15 @@ class Engine:
     def close(self) -> None:
         """Finish what waits for the device, refuse the rest."""
         self._runner.close()
-        self._decoders.shutdown(cancel_futures=True)
+        self._decoders.shutdown(wait=False, cancel_futures=True)  # a file that cannot be read to its end may block
 
 
 def _with_targets(images: Iterable[ImageSource], targets: Iterator[ResolvedTargets | BcosError]) -> Iterator[Request]:
+    place = -1
     for place, image in enumerate(images):
         wanted = next(targets, None)
         if wanted is None:
             raise InputError(f"targets for {place} images, but there are more images")
         yield Request(source_name(image, place), image, wanted)
-
-
-def _check_top_k(top_k: int) -> None:
-    if top_k < 1:
-        raise InputError(f"top_k is {top_k!r}", hint="It is a number of classes, 1 or more.")
+    if not isinstance(targets, repeat) and next(targets, None) is not None:
+        raise InputError(f"{place + 1} images, but there are targets for more")

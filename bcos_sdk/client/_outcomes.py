@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias, TypeVar
 
 from bcos_sdk.client._engine import Outcomes
-from bcos_sdk.errors import BcosError, ImagesFailedError
+from bcos_sdk.errors import BcosError, ClientClosedError, ImagesFailedError
 from bcos_sdk.images import ImageSource
 from bcos_sdk.results import Failure
 
@@ -18,8 +18,10 @@ Result = TypeVar("Result")
 
 
 def in_place(outcomes: Outcomes[Result]) -> Iterator[Result | Failure]:
-    """A `Failure` where there is no result."""
+    """A `Failure` where there is no result; a client that was closed ends the stream with its error."""
     for source, outcome in outcomes:
+        if isinstance(outcome, ClientClosedError):
+            raise outcome
         yield Failure.of(outcome, source) if isinstance(outcome, BcosError) else outcome
 
 

@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 
 from bcos_sdk.client._batches import BatchRunner, Deadline, Job, client_closed, deadline_passed
 from bcos_sdk.client._targets import ResolvedTargets
-from bcos_sdk.errors import BcosError, InferenceError, QueueFullError
-from bcos_sdk.images import ImageSource, LoadedImage
+from bcos_sdk.client._translate import as_outcome
+from bcos_sdk.errors import BcosError, QueueFullError
+from bcos_sdk.images import ImageSource, LoadedImage, take_image
 
 __all__ = ["Pipeline", "Request"]
 
 Result = TypeVar("Result")
+Finish = Callable[["Request", LoadedImage, Any, int], Result]
 
 
 @dataclass(frozen=True)
@@ -49,25 +51,20 @@ class Pipeline:
     runner: BatchRunner
 
     def run(
-        self,
-        requests: Iterable[Request],
-        finish: Callable[[Request, LoadedImage, Any, int], Result],
-        deadline: Deadline,
-        *,
-        weights: bool = False,
+        self, requests: Iterable[Request], finish: Finish[Result], deadline: Deadline, *, weights: bool = False
     ) -> Iterator[tuple[str, Result | BcosError]]:
         """The source and outcome of every request, in order; a few batches are held, however many requests there are.
 
         `finish(request, image, outputs, place)` makes the result of the image at one place of a batch. A full queue
         refuses the call as a whole, and only at its beginning: once let in, a call waits for room.
         """
-        decoding: deque[list[tuple[Request, Future[LoadedImage]]]] = deque()
+        decoding: deque[list[tuple[Request, Future[Any]]]] = deque()
         submitted: deque[_Submitted] = deque()
         let_in = False
         try:
             for chunk in self._chunks(requests):
-                decoding.append([(request, self._decode(request)) for request in chunk])
-                if len(decoding) > 1:
+                decoding.append(chunk)
+                if len(decoding) > 1 or not submitted:  # the device waits for nothing but the first batch
                     submitted.append(self._submit(decoding.popleft(), deadline, weights, wait=let_in))
                     let_in = True
                 if len(submitted) > 1:
@@ -78,35 +75,45 @@ class Pipeline:
                 yield from _finish(submitted.popleft(), finish, deadline)
         finally:
             deadline.cancel()  # what is not wanted any more need not be run
+            for _, image in (pair for chunk in decoding for pair in chunk):
+                image.cancel()
 
-    def _chunks(self, requests: Iterable[Request]) -> Iterator[list[Request]]:
-        """Neighbours with as many targets each, as many as make up a batch."""
-        chunk: list[Request] = []
+    def _chunks(self, requests: Iterable[Request]) -> Iterator[list[tuple[Request, Future[Any]]]]:
+        """Neighbours with as many targets each, as many as make up a batch; their decoding has begun."""
+        chunk: list[tuple[Request, Future[Any]]] = []
+        rows = 0
         for request in requests:
-            if chunk and (chunk[0].rows != request.rows or len(chunk) >= self.runner.images_at_once(request.rows)):
+            if chunk and rows != request.rows:
                 yield chunk
                 chunk = []
-            chunk.append(request)
+            rows = request.rows
+            chunk.append((request, self._decode(request)))
+            if len(chunk) == self.runner.images_at_once(rows):
+                yield chunk
+                chunk = []
         if chunk:
             yield chunk
 
-    def _decode(self, request: Request) -> Future[LoadedImage]:
-        failed: Future[LoadedImage] = Future()
+    def _decode(self, request: Request) -> Future[Any]:
+        """A future of the image or of its error.
+
+        Only paths and bytes are left to the threads: what the caller holds may be changed by him once he has it back.
+        """
         if isinstance(request.targets, BcosError):
-            failed.set_exception(request.targets)
-            return failed
+            return _known(request.targets)
+        taken = as_outcome(take_image, request.image, request.source, self.load)
+        if not isinstance(taken, (str, bytes)):
+            return _known(taken)
         try:
-            return self.decoders.submit(self.load, request.image, request.source)
-        except RuntimeError:  # the pool is shut
-            failed.set_exception(client_closed())
-            return failed
+            return self.decoders.submit(as_outcome, self.load, taken, request.source)
+        except RuntimeError:  # no thread to be had, or none any more
+            closed = self.runner.closed
+            return _known(client_closed() if closed else as_outcome(self.load, taken, request.source))
 
     def _submit(
-        self, decoding: list[tuple[Request, Future[LoadedImage]]], deadline: Deadline, weights: bool, *, wait: bool
+        self, decoding: list[tuple[Request, Future[Any]]], deadline: Deadline, weights: bool, *, wait: bool
     ) -> _Submitted:
-        images: list[tuple[Request, LoadedImage | BcosError]] = [
-            (request, _outcome_of(image, deadline)) for request, image in decoding
-        ]
+        images = [(request, _result_of(image, deadline)) for request, image in decoding]
         good = [(request, image) for request, image in images if isinstance(image, LoadedImage)]
         rows = [request.targets.rows for request, _ in good if isinstance(request.targets, ResolvedTargets)]
         job = Job([image.encoded for _, image in good], rows or None, weights, deadline)
@@ -116,50 +123,33 @@ class Pipeline:
             except QueueFullError:
                 raise
             except BcosError as error:
-                job.done.set_exception(error)
+                job.done.set_result(error)
         return _Submitted(images, job)
 
 
-def _finish(
-    batch: _Submitted, finish: Callable[[Request, LoadedImage, Any, int], Result], deadline: Deadline
-) -> Iterator[tuple[str, Result | BcosError]]:
+def _finish(batch: _Submitted, finish: Finish[Result], deadline: Deadline) -> Iterator[tuple[str, Result | BcosError]]:
     place = 0
     for request, image in batch.images:
-        outcome: Result | BcosError
-        if isinstance(image, BcosError):
-            outcome = image
-        else:
-            outcome = _finish_one(batch.job, request, image, place, finish, deadline)
+        outcome: Any = image
+        if isinstance(image, LoadedImage):
+            outcome = _result_of(batch.job.done, deadline)
+            if not isinstance(outcome, BcosError):
+                outcome = as_outcome(finish, request, image, outcome, place)
             place += 1
-        yield request.source, outcome
+        yield request.source, outcome.about(request.source) if isinstance(outcome, BcosError) else outcome
 
 
-def _finish_one(
-    job: Job,
-    request: Request,
-    image: LoadedImage,
-    place: int,
-    finish: Callable[[Request, LoadedImage, Any, int], Result],
-    deadline: Deadline,
-) -> Result | BcosError:
-    outputs = _outcome_of(job.done, deadline)
-    if isinstance(outputs, BcosError):
-        return outputs
-    try:
-        return finish(request, image, outputs, place)
-    except BcosError as error:
-        return error
+def _known(outcome: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(outcome)
+    return future
 
 
-def _outcome_of(future: Future[Any], deadline: Deadline) -> Any:
-    """What a future gives, or the error that says why it gives nothing."""
+def _result_of(future: Future[Any], deadline: Deadline) -> Any:
+    """What a future gives, or the error that says why it gives nothing in time."""
     try:
         return future.result(deadline.remaining())
-    except BcosError as error:
-        return error
     except FutureTimeoutError:
         return deadline_passed()
     except CancelledError:
         return client_closed()
-    except Exception as error:  # ours, but no reason to lose the other images
-        return InferenceError(f"unexpected failure: {error!r}")

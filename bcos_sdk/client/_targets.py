@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import repeat
@@ -64,9 +64,11 @@ class TargetResolver:
         """
         if targets is None:
             return repeat(self._top(top_k))
-        if isinstance(targets, Iterable) and not isinstance(targets, str):
+        if isinstance(targets, (bytes, bytearray, Set, Mapping)):
+            raise InputError(f"{type(targets).__name__} is no list of targets", hint=_HINT)
+        if isinstance(targets, Iterable) and not isinstance(targets, str) and not _is_number(targets):
             listed: list[Any] = list(targets)
-            per_image = [target for target in listed if isinstance(target, (list, tuple))]
+            per_image = [list(target) for target in listed if _is_list(target)]
             if per_image and len(per_image) < len(listed):
                 raise InputError("targets are given for each image or for all, not both", hint=_HINT)
             if per_image and images is not None and len(listed) != images:
@@ -136,6 +138,15 @@ class TargetResolver:
             near = get_close_matches(label.casefold(), self._index_of, n=3)
             hint = f"Near it: {', '.join(near)}." if near else "`client.labels` lists all."
         raise UnknownTargetError(f"there is no class {label!r}", source=label, hint=hint)
+
+
+def _is_list(target: Any) -> bool:
+    return not isinstance(target, (str, bytes)) and isinstance(target, Iterable) and not _is_number(target)
+
+
+def _is_number(target: Any) -> bool:
+    """numpy's scalars and arrays of no axes count."""
+    return getattr(target, "shape", None) == ()
 
 
 _HINT = (

@@ -34,7 +34,7 @@ def check_encoded(array: npt.NDArray[np.floating], size: tuple[int, int], source
     if array.shape != (6, height, width):
         reason = "it has 3 channels and no complement" if 3 in array.shape else f"its shape is {list(array.shape)}"
         raise InputError(f"{source} is not an encoded image: {reason}", source=source, hint=expected)
-    encoded = np.ascontiguousarray(array, dtype=np.float32)
+    encoded = np.array(array, dtype=np.float32, order="C")  # a copy: the caller may change his
     if not np.isfinite(encoded).all():
         raise InputError(f"{source} has values that are no numbers", source=source, hint=expected)
     if encoded.min() < 0 or encoded.max() > 1:

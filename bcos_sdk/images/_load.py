@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeAlias, TypeGuard, cast
@@ -24,6 +26,7 @@ ImageSource: TypeAlias = (
     "str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Image.Image | npt.NDArray[Any]"
 )
 _BYTES = (bytes, bytearray, memoryview)
+_LAZY = threading.Lock()  # a picture that two threads load at once comes out garbled
 
 
 @dataclass(frozen=True)
@@ -38,17 +41,30 @@ def is_one_image(images: object) -> TypeGuard[ImageSource]:
     """Whether this is an image, and not a collection of images."""
     if isinstance(images, (str, os.PathLike, Image.Image, *_BYTES)) or hasattr(images, "read"):
         return True
-    return hasattr(images, "__array__") and len(getattr(images, "shape", ())) < 4
+    return hasattr(images, "__array__") and len(getattr(images, "shape", ())) in (0, 2, 3)
 
 
 def source_name(image: object, position: int) -> str:
     """How results and errors name this image: its path, or its place in the list."""
-    if isinstance(image, (str, os.PathLike)):
-        return os.fspath(image)
-    name = getattr(image, "name", None) or getattr(image, "filename", None)
-    if isinstance(name, str) and name:
-        return name
+    try:
+        path = image if isinstance(image, (str, os.PathLike)) else None
+        name = path or getattr(image, "name", None) or getattr(image, "filename", None)
+        if isinstance(name, (str, os.PathLike)) and os.fspath(name):
+            return os.fsdecode(name).encode("utf-8", "backslashreplace").decode("utf-8")
+    except Exception:  # an object of somebody else's that cannot even say its name
+        return f"image {position}"
     return f"image {position} ({type(image).__name__})"
+
+
+def take_image(
+    image: ImageSource, source: str, load: Callable[[ImageSource, str], LoadedImage]
+) -> str | bytes | LoadedImage:
+    """What does not change any more: a path, bytes, or the loaded image where the caller holds something mutable."""
+    if isinstance(image, (str, os.PathLike)):
+        return os.fsdecode(image)
+    if isinstance(image, _BYTES):
+        return bytes(image)
+    return load(image, source)
 
 
 def load_image(image: ImageSource, source: str, spec: InputSpec, limits: Limits) -> LoadedImage:
@@ -67,9 +83,11 @@ def load_image(image: ImageSource, source: str, spec: InputSpec, limits: Limits)
 def _picture(image: ImageSource, source: str, limits: Limits) -> Image.Image:
     if isinstance(image, Image.Image):
         check_pixels(image, source, limits)
+        with _LAZY:
+            image.load()
         return image
     if isinstance(image, (str, os.PathLike)):
-        return open_picture(read_path(Path(image), limits), source, limits)
+        return open_picture(read_path(Path(image), source, limits), source, limits)
     if isinstance(image, _BYTES):
         return open_picture(bytes(image), source, limits)
     if hasattr(image, "read"):

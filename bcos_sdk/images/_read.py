@@ -9,47 +9,48 @@ from typing import IO
 
 from PIL import Image, UnidentifiedImageError
 
-from bcos_sdk.errors import ImageTooLargeError, InputError, UnreadableImageError
+from bcos_sdk.errors import BcosError, ImageTooLargeError, InputError, UnreadableImageError
 from bcos_sdk.limits import Limits
 
 __all__ = ["check_pixels", "open_picture", "read_file", "read_path"]
 
 
-def read_path(path: Path, limits: Limits) -> bytes:
+def read_path(path: Path, source: str, limits: Limits) -> bytes:
     """The contents of a regular file."""
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            raise UnreadableImageError(f"{path} is a folder", source=str(path), hint="Pass the files in it.")
+            raise UnreadableImageError(f"{source} is a folder", source=source, hint="Pass the files in it.")
         if not stat.S_ISREG(status.st_mode):
-            raise UnreadableImageError(f"{path} is not a regular file", source=str(path))
+            raise UnreadableImageError(f"{source} is not a regular file", source=source)
         if status.st_size > limits.bytes:
-            raise _too_many_bytes(str(path), limits)
+            raise _too_many_bytes(source, limits)
         with path.open("rb") as file:
-            return read_file(file, str(path), limits)
+            return read_file(file, source, limits)
     except FileNotFoundError:
-        raise UnreadableImageError(f"there is no file {path}", source=str(path)) from None
+        raise UnreadableImageError(f"there is no file {source}", source=source) from None
     except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
-        raise UnreadableImageError(f"cannot read {path}: {error}", source=str(path)) from error
+        reason = getattr(error, "strerror", None) or error
+        raise UnreadableImageError(f"cannot read {source}: {reason}", source=source) from error
 
 
 def read_file(file: IO[bytes], source: str, limits: Limits) -> bytes:
     """What is left in an open file."""
-    contents = file.read(limits.bytes + 1)
-    if not isinstance(contents, bytes):
-        raise InputError(f"{source} was opened as text", source=source, hint='Open it with mode "rb".')
-    return check_bytes(contents, source, limits)
-
-
-def check_bytes(contents: bytes, source: str, limits: Limits) -> bytes:
-    if len(contents) > limits.bytes:
-        raise _too_many_bytes(source, limits)
-    return contents
+    contents = bytearray()
+    while len(contents) <= limits.bytes:
+        part = file.read(limits.bytes + 1 - len(contents))  # pipes give what they have, not what was asked for
+        if isinstance(part, str):
+            raise InputError(f"{source} was opened as text", source=source, hint='Open it with mode "rb".')
+        if not part:
+            return bytes(contents)
+        contents += part
+    raise _too_many_bytes(source, limits)
 
 
 def open_picture(contents: bytes, source: str, limits: Limits) -> Image.Image:
     """A decoded picture; its size is checked before its pixels are."""
-    check_bytes(contents, source, limits)
+    if len(contents) > limits.bytes:
+        raise _too_many_bytes(source, limits)
     try:
         picture = Image.open(BytesIO(contents), formats=limits.formats)
         check_pixels(picture, source, limits)
@@ -64,7 +65,7 @@ def open_picture(contents: bytes, source: str, limits: Limits) -> Image.Image:
         raise ImageTooLargeError(f"{source} is too large: {error}", source=source, hint=_HINT) from None
     except MemoryError:
         raise ImageTooLargeError(f"{source} does not fit into memory", source=source, hint=_HINT) from None
-    except (ImageTooLargeError, UnreadableImageError):
+    except BcosError:
         raise
     except Exception as error:  # decoders raise OSError, SyntaxError, ValueError, struct.error and more
         raise UnreadableImageError(f"{source} is damaged: {error}", source=source) from error
@@ -73,6 +74,8 @@ def open_picture(contents: bytes, source: str, limits: Limits) -> Image.Image:
 
 def check_pixels(picture: Image.Image, source: str, limits: Limits) -> None:
     width, height = picture.size
+    if not width * height:
+        raise InputError(f"{source} has no pixels", source=source)
     if width * height > limits.pixels:
         raise ImageTooLargeError(
             f"{source} has {width} × {height} pixels, more than {limits.pixels:,}", source=source, hint=_HINT

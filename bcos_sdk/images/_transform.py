@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ _FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.B
 
 def to_rgb(picture: Image.Image, source: str) -> Image.Image:
     """Upright, three channels of eight bits; alpha is dropped, 16 bits keep their upper eight."""
-    picture = ImageOps.exif_transpose(picture)
+    with contextlib.suppress(Exception):  # tags that cannot be read turn nothing
+        picture = ImageOps.exif_transpose(picture)
     if picture.mode.startswith("I"):
         picture = _upper_byte(picture, source)
     if picture.mode == "F":
@@ -59,6 +61,8 @@ def _upper_byte(picture: Image.Image, source: str) -> Image.Image:
     values: npt.NDArray[Any] = np.asarray(picture)
     if values.min() < 0 or values.max() > 0xFFFF:
         raise InputError(f"{source} has pixels of more than 16 bits", source=source, hint="Convert it to 8 bits.")
+    if picture.mode == "I" and values.max() <= 0xFF:  # wide pixels that hold no more than bytes
+        return Image.fromarray(values.astype(np.uint8))
     return Image.fromarray((values.astype(np.uint16) >> 8).astype(np.uint8))
 
 

@@ -15,8 +15,8 @@ __all__ = ["ARRAYS", "Arrays", "equal_arrays"]
 
 ARRAYS = "arrays"  # the key of the serialisation context: "base64" or "omit"
 
-_KINDS = {"contributions": ("float32", 2), "weights": ("float32", 3), "image": ("uint8", 3)}
-"""The dtype and number of axes of each array that a result may carry."""
+_KINDS = {"contributions": ("float32", "HW"), "weights": ("float32", "6HW"), "image": ("uint8", "HW3")}
+"""The dtype and the axes of each array that a result may carry."""
 
 
 def equal_arrays(some: dict[str, npt.NDArray[Any]], others: dict[str, npt.NDArray[Any]]) -> bool:
@@ -26,14 +26,19 @@ def equal_arrays(some: dict[str, npt.NDArray[Any]], others: dict[str, npt.NDArra
 def _validate(arrays: Any) -> dict[str, npt.NDArray[Any]]:
     if not isinstance(arrays, dict):
         raise ValueError("expected arrays by name")
-    return {name: _read_only(name, value) for name, value in arrays.items() if name in _KINDS}
+    known = {name: _read_only(name, value) for name, value in arrays.items() if name in _KINDS}
+    axes = {pair for name, array in known.items() for pair in zip(_KINDS[name][1], array.shape, strict=True)}
+    sizes = {"6": 6, "3": 3, **dict(axes)}
+    if len(sizes) < len(axes | {("6", 6), ("3", 3)}) or 0 in sizes.values():
+        raise ValueError("the arrays are not of one image")
+    return known
 
 
 def _read_only(name: str, value: Any) -> npt.NDArray[Any]:
     dtype, axes = _KINDS[name]
     array = _from_json(value) if isinstance(value, dict) else value
-    if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != axes:
-        raise ValueError(f"{name}: expected a {dtype} array with {axes} axes")
+    if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != len(axes):
+        raise ValueError(f"{name}: expected a {dtype} array with axes {axes}")
     if array.flags.writeable:
         array = array.copy()
         array.flags.writeable = False
@@ -67,14 +72,14 @@ def _to_json(array: npt.NDArray[Any]) -> dict[str, Any]:
     return {"dtype": array.dtype.name, "shape": list(array.shape), "base64": text}
 
 
-def _json_schema(dtype: str, axes: int) -> dict[str, Any]:
+def _json_schema(dtype: str, axes: str) -> dict[str, Any]:
     size = {"type": "integer", "minimum": 0}
     return {
         "type": "object",
-        "description": f"Little-endian {dtype} in row-major order",
+        "description": f"Little-endian {dtype} in row-major order, axes {axes}",
         "properties": {
             "dtype": {"const": dtype},
-            "shape": {"type": "array", "items": size, "minItems": axes, "maxItems": axes},
+            "shape": {"type": "array", "items": size, "minItems": len(axes), "maxItems": len(axes)},
             "base64": {"type": "string", "contentEncoding": "base64"},
         },
         "required": ["dtype", "shape", "base64"],

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 from typing_extensions import Self
 
+from bcos_sdk.errors import InputError
 from bcos_sdk.results._arrays import ARRAYS
 
 __all__ = ["Record"]
@@ -19,9 +20,15 @@ class Record(BaseModel):
 
     def to_json(self, *, arrays: Literal["base64", "omit"] = "base64") -> str:
         """One line of JSON; arrays as base64 of their bytes, or left out."""
+        if arrays not in ("base64", "omit"):
+            raise InputError(f"arrays is {arrays!r}", hint='Use "base64" or "omit".')
         return self.model_dump_json(context={ARRAYS: arrays})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """What `to_json` wrote."""
-        return cls.model_validate_json(text)
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5]]
+            raise InputError(f"this is no {cls.__name__}: {'; '.join(faults)}") from None

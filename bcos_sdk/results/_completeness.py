@@ -40,4 +40,5 @@ class Completeness(Record):
     @property
     def passed(self) -> bool:
         finite = all(map(math.isfinite, (self.logit, self.sum, self.scale)))
-        return finite and self.relative_residual <= self.tolerance
+        allowed = min(self.tolerance, max(TOLERANCE_CAPS.values())) * self.scale
+        return finite and abs(self.residual) <= allowed

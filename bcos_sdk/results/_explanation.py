@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from typing import Any, Literal
@@ -9,7 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
-from pydantic import Field
+from pydantic import Field, model_validator
+from typing_extensions import Self
 
 from bcos_sdk import pictures
 from bcos_sdk.errors import IncompleteExplanationError, InputError, MissingArrayError
@@ -19,6 +21,8 @@ from bcos_sdk.results._completeness import Completeness
 from bcos_sdk.results._save import save_arrays, save_picture
 
 __all__ = ["Explanation", "Target"]
+
+_ROUNDING = 1e-6  # of a sum that is added up again
 
 
 class Target(Record):
@@ -36,7 +40,9 @@ class Explanation(Record):
     Pictures are drawn only of an explanation that adds up.
     """
 
+    schema_version: Literal[1] = 1
     source: str
+    model: str
     target: Target
     bias: dict[str, float]
     """The named terms of b(x): what does not come from the pixels."""
@@ -77,17 +83,20 @@ class Explanation(Record):
         if os.fspath(path).lower().endswith(".npz"):
             self.require_complete()
             save_arrays(path, self.arrays, self.to_json(arrays="omit"))
-        else:
-            draw: Callable[[], Image.Image] = getattr(self, picture)
-            save_picture(path, draw())
+            return
+        pictures = {"overlay": self.overlay, "rgba": self.rgba, "heatmap": self.heatmap}
+        if picture not in pictures:
+            raise InputError(f"there is no picture {picture!r}", hint=f"Choose from {', '.join(pictures)}.")
+        save_picture(path, pictures[picture]())
 
     def require_complete(self) -> None:
-        """Raise an `IncompleteExplanationError` if the explanation does not add up."""
+        """Raise an `IncompleteExplanationError` if the explanation does not add up, or is not what was certified."""
         figures = self.completeness
-        if not figures.passed:
+        total = self._sum() if "contributions" in self.arrays else figures.sum
+        if not figures.passed or not abs(total - figures.sum) <= _ROUNDING * figures.scale:
             raise IncompleteExplanationError(
                 f"the explanation of {self.target.label!r} for {self.source} does not add up: its terms give "
-                f"{figures.sum:.6g}, the logit is {figures.logit:.6g}; relative residual "
+                f"{total:.6g}, the logit is {figures.logit:.6g}; relative residual "
                 f"{figures.relative_residual:.1e}, tolerance {figures.tolerance:.1e}",
                 source=self.source,
                 hint="The bundle is damaged or the device computes wrongly: run on the CPU, or export the model again.",
@@ -96,10 +105,16 @@ class Explanation(Record):
 
     def __sub__(self, other: Explanation) -> Explanation:
         """The explanation of the difference of two logits; minus that of "mean", the mean-corrected one."""
+        if not isinstance(other, Explanation):
+            return NotImplemented
         self.require_complete()
         other.require_complete()
-        same_image = self.source == other.source and np.array_equal(self.image, other.image)
-        if not same_image or self.bias.keys() != other.bias.keys():
+        return self.difference(other)
+
+    def difference(self, other: Explanation) -> Explanation:
+        """`self - other`, also of explanations that do not add up: then the difference does not either."""
+        same_model = self.model == other.model and self.bias.keys() == other.bias.keys()
+        if not same_model or not np.array_equal(self.image, other.image):
             raise InputError(
                 f"the explanations of {self.source} and {other.source} cannot be subtracted",
                 source=self.source,
@@ -111,13 +126,15 @@ class Explanation(Record):
         bias = {name: value - other.bias[name] for name, value in self.bias.items()}
         logit = self.target.logit - other.target.logit
         label = f"{self.target.label} vs {other.target.label}"
+        both_passed = self.completeness.passed and other.completeness.passed
         return Explanation(
             source=self.source,
+            model=self.model,
             target=Target(index=None, label=label, logit=logit, probability=None),
             bias=bias,
             completeness=Completeness(
                 logit=logit,
-                sum=float(arrays["contributions"].sum(dtype=np.float64)) + sum(bias.values()),
+                sum=_sum(arrays["contributions"], bias) if both_passed else math.nan,
                 scale=self.completeness.scale + other.completeness.scale,
                 tolerance=max(self.completeness.tolerance, other.completeness.tolerance),
             ),
@@ -132,6 +149,15 @@ class Explanation(Record):
 
     __hash__ = None  # type: ignore[assignment]
 
+    @model_validator(mode="after")
+    def _one_logit(self) -> Self:
+        if self.completeness.logit != self.target.logit and not math.isnan(self.target.logit):
+            raise ValueError("the certificate is of another logit")
+        return self
+
+    def _sum(self) -> float:
+        return _sum(self.contributions, self.bias)
+
     def _array(self, name: str, hint: str) -> npt.NDArray[Any]:
         if name not in self.arrays:
             raise MissingArrayError(f"this explanation has no {name}", source=self.source, hint=hint)
@@ -142,3 +168,7 @@ class Explanation(Record):
     ) -> Image.Image:
         self.require_complete()
         return Image.fromarray(np.rint(draw(*arrays, **style) * 255).astype(np.uint8))
+
+
+def _sum(contributions: npt.NDArray[Any], bias: dict[str, float]) -> float:
+    return float(contributions.sum(dtype=np.float64)) + sum(bias.values())

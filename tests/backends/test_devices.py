@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import subprocess
 import sys
@@ -12,11 +13,13 @@ import pytest
 from support.bundles import SIZE, random_pixels, small_bundle
 
 from bcos_sdk import Client
-from bcos_sdk.backends import Device, _devices, _driver, _open, _sessions, open_backend
+from bcos_sdk.backends import Device, ExplainOutputs, _devices, _driver, _open, _sessions, open_backend
 from bcos_sdk.backends._devices import parse_device, problem_of
 from bcos_sdk.backends._driver import Driver, ask_driver
+from bcos_sdk.backends._onnxruntime import OnnxRuntimeBackend
 from bcos_sdk.backends._sessions import check_session, foreign_nodes, provider_options, translate_error
-from bcos_sdk.errors import DeviceError, InferenceError, OutOfMemoryError
+from bcos_sdk.bundle import Bundle
+from bcos_sdk.errors import DeviceError, InferenceError, OutOfMemoryError, SelfTestError
 
 ALL = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"]
 
@@ -94,10 +97,28 @@ def test_auto_says_what_it_chose_and_why(monkeypatch: pytest.MonkeyPatch, caplog
 
 def test_auto_takes_a_gpu_that_works(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(_open, "problem_of", lambda _device: None)
-    monkeypatch.setattr(_open, "OnnxRuntimeBackend", lambda _bundle, device, threads: Stand(device))
+    monkeypatch.setattr(_open, "OnnxRuntimeBackend", Stand)
     with caplog.at_level(logging.INFO, "bcos_sdk"):
         assert open_backend(small_bundle(), "auto").device == Device("cuda")
     assert "device auto: cuda:0" in caplog.text
+
+
+def test_auto_does_not_take_a_gpu_that_computes_wrongly(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Wrong(Stand):
+        def explain(self, images: Any, targets: Any, *, weights: bool) -> ExplainOutputs:
+            outputs = super().explain(images, targets, weights=weights)
+            assert outputs.weights is not None
+            return dataclasses.replace(outputs, weights=outputs.weights * (1.0 if self.device.kind == "cpu" else 1.1))
+
+    monkeypatch.setattr(_open, "problem_of", lambda _device: None)
+    monkeypatch.setattr(_open, "OnnxRuntimeBackend", Wrong)
+    with caplog.at_level(logging.INFO, "bcos_sdk"):
+        assert open_backend(small_bundle(), "auto").device == Device("cpu")
+    assert "weights of size" in caplog.text
+    with pytest.raises(SelfTestError, match="on cuda:0"):
+        open_backend(small_bundle(), "cuda")
 
 
 def test_auto_goes_on_where_the_driver_works_and_the_session_does_not(
@@ -115,8 +136,17 @@ def test_auto_goes_on_where_the_driver_works_and_the_session_does_not(
 
 
 class Stand:
-    def __init__(self, device: Device) -> None:
+    """A GPU, as far as a CPU can stand in for one."""
+
+    def __init__(self, bundle: Bundle, device: Device, *, threads: int | None) -> None:
         self.device = device
+        self._cpu = OnnxRuntimeBackend(bundle, Device("cpu"), threads=threads)
+
+    def predict(self, images: Any) -> Any:
+        return self._cpu.predict(images)
+
+    def explain(self, images: Any, targets: Any, *, weights: bool) -> ExplainOutputs:
+        return self._cpu.explain(images, targets, weights=weights)
 
 
 class Node:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import itertools
+import os
 import random
 import threading
 import time
@@ -12,7 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.bundles import LABELS, MAX_BATCH, random_pixels, small_bundle
+from PIL import Image
+from support.bundles import LABELS, MAX_BATCH, cropped, random_pixels, small_bundle
 
 from bcos_sdk import Client, Explained, Failure, Limits, Prediction
 from bcos_sdk.backends import Device, ExplainOutputs
@@ -242,25 +246,113 @@ def test_closing_finishes_what_waits_and_refuses_the_rest(slow: SlowBackend) -> 
     assert slow.closed
 
 
-def test_async_calls_are_bounded_and_can_be_cancelled() -> None:
-    async def many(client: Client) -> None:
-        with pytest.raises(QueueFullError):
-            await asyncio.gather(*(client.apredict(PIXELS) for _ in range(8)))
+class SlowClient(Client):
+    """A client whose device answers when it is told to."""
 
-    async def cancelled(client: Client) -> None:
-        task = asyncio.create_task(client.aexplain(PIXELS * 100, top_k=7))
+    def __init__(self, backend: SlowBackend, queue: int) -> None:
+        super().__init__(small_bundle().path, device="cpu", limits=Limits(queue=queue))
+        self._engine.close()
+        self._engine = engine(backend, queue=10_000)
+
+
+def test_async_calls_are_bounded(slow: SlowBackend) -> None:
+    async def many(client: Client) -> list[Any]:
+        calls = [asyncio.create_task(client.apredict(PIXELS[0])) for _ in range(6)]
+        await asyncio.sleep(0.1)
+        slow.go.set()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    with SlowClient(slow, queue=4) as client:
+        answers = asyncio.run(many(client))
+        assert [type(one) for one in answers] == [list] * 4 + [QueueFullError] * 2
+        for _ in range(9):
+            with pytest.raises(BcosError):
+                asyncio.run(client.apredict(PIXELS[0], timeout=-1))
+        assert asyncio.run(client.apredict(PIXELS[0])), "no call keeps its place in the queue"
+
+
+def test_an_async_call_keeps_its_deadline_while_it_waits_for_a_thread(slow: SlowBackend) -> None:
+    async def crowd(client: Client) -> Any:
+        calls = [asyncio.create_task(client.apredict(PIXELS[0])) for _ in range(40)]
         await asyncio.sleep(0.2)
+        began = time.monotonic()
+        with pytest.raises(DeadlineError):
+            await client.apredict(PIXELS[0], timeout=0.1)
+        waited = time.monotonic() - began
+        slow.go.set()
+        await asyncio.gather(*calls)
+        return waited
+
+    with SlowClient(slow, queue=100) as client:
+        assert asyncio.run(crowd(client)) < 10, "not only when a thread was free"
+
+
+def test_a_cancelled_task_drops_what_was_not_run(slow: SlowBackend) -> None:
+    async def cancelled(client: Client) -> None:
+        task = asyncio.create_task(client.aexplain(PIXELS * 50, top_k=7))
+        await asyncio.get_running_loop().run_in_executor(None, slow.begun.wait, 20)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        slow.go.set()
 
-    with Client(small_bundle().path, device="cpu", limits=Limits(queue=4)) as client:
-        asyncio.run(many(client))
-    with Client(small_bundle().path, device="cpu") as client:
-        began = time.monotonic()
+    with SlowClient(slow, queue=1000) as client:
         asyncio.run(cancelled(client))
+    assert len(slow.batches) <= 3, "600 images were asked for"
+
+
+def test_an_endless_stream_ends_when_its_client_is_closed(slow: SlowBackend) -> None:
+    slow.go.set()
+    client = SlowClient(slow, queue=100)
+    stream = client.predict_stream(itertools.cycle(PIXELS))
+    assert isinstance(next(stream), Prediction)
+    client.close()
+    with pytest.raises(ClientClosedError):
+        list(itertools.islice(stream, 1000))
+
+
+def test_a_file_that_nobody_writes_does_not_keep_the_client_open(slow: SlowBackend) -> None:
+    """Other callers are served, and closing does not wait for it."""
+    slow.go.set()
+    client = SlowClient(slow, queue=100)
+    reading, writing = os.pipe()
+    with ThreadPoolExecutor(1) as pool, os.fdopen(reading, "rb") as silent:
+        stuck = pool.submit(client.predict, [silent], on_error="return")
+        time.sleep(0.1)
+        assert len(client.predict(PIXELS)) == len(PIXELS)
         client.close()
-        assert time.monotonic() - began < 20, "the rest was dropped"
+        os.close(writing)
+        assert isinstance(stuck.result(20)[0], Failure)
+
+
+def test_a_pipe_is_read_to_its_end() -> None:
+    file = io.BytesIO()
+    Image.fromarray(PIXELS[0]).save(file, "PNG")
+    contents = file.getvalue()
+    reading, writing = os.pipe()
+
+    def write() -> None:
+        for start in range(0, len(contents), 100):
+            os.write(writing, contents[start : start + 100])
+            time.sleep(0.001)
+        os.close(writing)
+
+    with Client(small_bundle().path, device="cpu") as client, ThreadPoolExecutor(1) as pool:
+        pool.submit(write)
+        with os.fdopen(reading, "rb", buffering=0) as pipe:
+            (result,) = client.explain([pipe])
+    np.testing.assert_array_equal(result.explanations[0].image, cropped(PIXELS[0]))
+
+
+def test_no_thread_to_be_had_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    file = io.BytesIO()
+    Image.fromarray(PIXELS[0]).save(file, "PNG")
+    with Client(small_bundle().path, device="cpu") as client:
+        monkeypatch.setattr(threading.Thread, "start", none_left)
+        assert len(client.predict([file.getvalue()] * 5)) == 5
 
 
 def mixed_call(seed: int) -> tuple[list[Any], dict[str, Any]]:

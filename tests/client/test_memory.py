@@ -1,4 +1,4 @@
-"""A stream of any length runs in the memory of its beginning."""
+"""A stream of any length runs in the memory of its beginning, large files that cannot be read included."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def thumbnails(count):
         height, width = generator.integers(30, 90, 2)
         file = io.BytesIO()
         Image.fromarray(generator.integers(0, 256, (height, width, 3), dtype=np.uint8)).save(file, "PNG")
-        yield file.getvalue() if number % 100 else b"damaged"
+        yield file.getvalue() if number % 100 else b"damaged" + bytes(8_000_000)
 
 with Client(sys.argv[1], device="cpu") as client:
     early = None

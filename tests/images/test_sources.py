@@ -16,6 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from pydantic import ValidationError
 
 from bcos_sdk.errors import BcosError, ImageTooLargeError, InputError, UnreadableImageError
 from bcos_sdk.images import decode, encode, is_one_image, load_image, source_name
@@ -70,7 +71,7 @@ def test_grey_arrays_are_grey() -> None:
 
 
 def test_collections_are_no_images() -> None:
-    for images in ([PIXELS], np.stack([PIXELS, PIXELS]), iter(["a.png"]), {"a.png"}, ("a.png",)):
+    for images in ([PIXELS], np.stack([PIXELS, PIXELS]), np.array(["a.png"]), iter(["a.png"]), {"a.png"}, ("a.png",)):
         assert not is_one_image(images)
 
 
@@ -201,6 +202,12 @@ def test_limits_on_bytes_pixels_and_formats(tmp_path: Path) -> None:
     Image.fromarray(PIXELS).save(tiff, "TIFF")
     with pytest.raises(UnreadableImageError, match="allowed format"):
         load(tiff.getvalue())
+
+
+@pytest.mark.parametrize("options", [{"formats": ("HEIF2",)}, {"pixels": 10**9}, {"bytes": 0}, {"images": -1}])
+def test_limits_that_cannot_be_kept_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Limits(**options)
 
 
 @pytest.mark.parametrize("suffix", ["PNG", "JPEG", "WEBP", "GIF", "BMP"])

@@ -105,6 +105,21 @@ def test_sixteen_bits_keep_their_upper_eight() -> None:
     np.testing.assert_array_equal(load_image(wide, "deeper", spec(), LIMITS).encoded, expected)
 
 
+def test_wide_pixels_that_hold_bytes_are_bytes() -> None:
+    levels = np.random.default_rng(0).integers(0, 256, (280, 300), dtype=np.uint8)
+    expected = load_image(levels, "bytes", spec(), LIMITS).encoded
+    wide = Image.fromarray(levels.astype(np.int32))
+    np.testing.assert_array_equal(load_image(wide, "wide", spec(), LIMITS).encoded, expected)
+
+
+@pytest.mark.parametrize("exif", [b"Exif\0\0garbage", b"MM\0", b"II*\0\xff\xff\xff\xff", b"\0" * 40])
+def test_tags_that_cannot_be_read_turn_nothing(exif: bytes) -> None:
+    picture = photograph((300, 200))
+    expected = published_transform(spec())(picture).numpy()
+    contents = saved(picture, "PNG", exif=exif)
+    np.testing.assert_array_equal(load_image(contents, "photo", spec(), LIMITS).encoded, expected)
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_a_rotated_photograph_is_seen_upright(orientation: int) -> None:
     upright = photograph((300, 200))
@@ -140,8 +155,9 @@ def test_a_phone_photograph_in_several_pictures_is_its_first() -> None:
         (Image.fromarray(np.full((300, 300), 1 << 20, np.int32)), InputError),
         (Image.fromarray(np.full((300, 300), -1, np.int32)), InputError),
         (Image.new("RGB", (1, 300_000)), ImageTooLargeError),
+        (Image.new("RGB", (0, 300)), InputError),
     ],
-    ids=["float", "deep", "negative", "line"],
+    ids=["float", "deep", "negative", "line", "nothing"],
 )
 def test_pictures_without_a_meaning_are_refused(picture: Image.Image, kind: type[BcosError]) -> None:
     with pytest.raises(kind, match="picture") as caught:

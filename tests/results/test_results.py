@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import pickle
@@ -20,6 +21,7 @@ from bcos_sdk.errors import (
     IncompleteExplanationError,
     InputError,
     MissingArrayError,
+    OutputError,
     UnreadableImageError,
 )
 from bcos_sdk.results import ClassScore, Completeness, Explained, Explanation, Failure, Prediction, Target
@@ -36,6 +38,7 @@ def explanation(seed: int = 0, *, weights: bool = True, off: float = 0.0, label:
     scale = float(np.abs(contributions).sum()) + 0.5
     return Explanation(
         source="cat.png",
+        model="net",
         target=Target(index=3, label=label, logit=total + off, probability=0.9),
         bias={"logit_bias": -0.75, "position": 0.25},
         completeness=Completeness(logit=total + off, sum=total, scale=scale, tolerance=1e-5),
@@ -96,7 +99,7 @@ def test_a_later_version_with_more_fields_can_be_read() -> None:
     document["device"] = "cuda"
     assert Explained.from_json(json.dumps(document)) == explained()
     document["schema_version"] = 2
-    with pytest.raises(ValidationError):
+    with pytest.raises(InputError, match="no Explained: schema_version"):
         Explained.from_json(json.dumps(document))
 
 
@@ -116,7 +119,7 @@ def test_a_later_version_with_more_fields_can_be_read() -> None:
 def test_damaged_arrays_are_refused(spoil: Any) -> None:
     document = json.loads(explanation().to_json())
     spoil(document["arrays"]["contributions"])
-    with pytest.raises(ValidationError, match="arrays"):
+    with pytest.raises(InputError, match="arrays"):
         Explanation.from_json(json.dumps(document))
 
 
@@ -196,6 +199,14 @@ def test_pictures_have_the_size_of_the_image() -> None:
         explanation(weights=False).rgba()
 
 
+def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="No such file"):
+        explanation().save(tmp_path / "missing" / "why.png")
+    with pytest.raises(InputError, match="no picture 'to_json'"):
+        explanation().save(tmp_path / "why.png", picture="to_json")  # type: ignore[arg-type]
+    explanation().save(tmp_path / f"{'n' * 240}.png")
+
+
 def test_saving(tmp_path: Path) -> None:
     e = explanation()
     e.save(tmp_path / "a.png")
@@ -214,7 +225,7 @@ def test_saving(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 5, "nothing is left beside"
 
 
-@pytest.mark.parametrize("name", ["why", "why.txt", "why.psd"])
+@pytest.mark.parametrize("name", ["why", "why.txt", "why.eps"])
 def test_a_file_that_is_no_picture_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match="no suffix of a picture"):
         explanation().save(tmp_path / name)
@@ -248,11 +259,51 @@ def test_a_difference_explains_the_difference() -> None:
 def test_different_images_or_models_have_no_difference() -> None:
     cat = explanation()
     other_image = cat.model_copy(update={"arrays": {**cat.arrays, "image": np.zeros((8, 10, 3), np.uint8)}})
-    other_source = cat.model_copy(update={"source": "dog.png"})
-    other_model = cat.model_copy(update={"bias": {"head": 1.0}})
-    for other in (other_image, other_source, other_model):
+    other_model = cat.model_copy(update={"model": "another"})
+    for other in (other_image, other_model):
         with pytest.raises(InputError, match="cannot be subtracted"):
             _ = cat - other
+    assert (cat - cat.model_copy(update={"source": "the same, as bytes"})).completeness.passed
+    with pytest.raises(TypeError):
+        _ = cat - 1  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda document: document["arrays"].update(
+            contributions=json.loads(explanation(5).to_json())["arrays"]["contributions"]
+        ),
+        lambda document: document["bias"].update(more=1.0),
+        lambda document: document["completeness"].update(scale=-1.0, sum=9.0),
+        lambda document: document["completeness"].update(tolerance="Infinity", sum=99.0),
+    ],
+)
+def test_a_forged_certificate_draws_nothing(forge: Any) -> None:
+    document = json.loads(explanation().to_json())
+    forge(document)
+    forged = Explanation.from_json(json.dumps(document))
+    with pytest.raises(IncompleteExplanationError):
+        forged.overlay()
+
+
+def test_arrays_of_different_images_do_not_go_together() -> None:
+    good = json.loads(explanation().to_json())
+    for name, shape in (("weights", [6, 10, 8]), ("image", [10, 8, 3]), ("weights", [12, 8, 5])):
+        document = copy.deepcopy(good)
+        document["arrays"][name]["shape"] = shape
+        with pytest.raises(InputError, match="not of one image"):
+            Explanation.from_json(json.dumps(document))
+    good["target"]["logit"] += 1
+    with pytest.raises(InputError, match="another logit"):
+        Explanation.from_json(json.dumps(good))
+
+
+def test_an_explanation_that_was_changed_is_not_drawn() -> None:
+    changed = pickle.loads(pickle.dumps(explanation()))
+    changed.arrays["contributions"] = np.full((8, 10), 5, np.float32)
+    with pytest.raises(IncompleteExplanationError):
+        changed.overlay()
 
 
 def test_a_failure_says_what_its_error_said() -> None:
