@@ -1,73 +1,115 @@
-"""`bcos-sdk export`: a model of the registry becomes a bundle."""
+"""`bcos-sdk export`: a model of the registry, or of one's own, becomes a bundle."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
 from bcos_sdk._paths import store_dir
+from bcos_sdk.bundle import Bundle
+from bcos_sdk.cli._factory import build_own, is_factory, parse_size
 from bcos_sdk.cli._tables import columns
+from bcos_sdk.errors import InputError
 from bcos_sdk.registry import builtin_registry
+from bcos_sdk.registry.schema import InputSpec
 
 __all__ = ["export"]
+
+_FILE = click.Path(path_type=Path)
 
 
 @click.command()
 @click.argument("model")
-@click.option("--weights", type=click.Path(path_type=Path), help="A weights file; default: the published weights.")
+@click.option("--weights", type=_FILE, help="A weights file; default: the published weights.")
 @click.option("--random-weights", is_flag=True, help="Fresh weights, to try things out without a download.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="The bundle's folder; default: the local store, where it is found by name.",
-)
+@click.option("-o", "--output", type=_FILE, help="The bundle's folder; default: the local store, found by name.")
 @click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1), help="Largest batch to check.")
 @click.option("--force", is_flag=True, help="Replace a bundle that is there.")
+@click.option("--input-size", callback=parse_size, metavar="H[xW]", help="Of a network of your own; default: 224.")
+@click.option("--resize", type=click.IntRange(1), help="Shorter side before the crop, of a network of your own.")
+@click.option("--labels", type=_FILE, help="A file with one class per line, of a network of your own.")
 def export(
-    model: str, weights: Path | None, random_weights: bool, output: Path | None, max_batch: int, force: bool
+    model: str,
+    weights: Path | None,
+    random_weights: bool,
+    output: Path | None,
+    max_batch: int,
+    force: bool,
+    input_size: tuple[int, int] | None,
+    resize: int | None,
+    labels: Path | None,
 ) -> None:
     """Export MODEL to ONNX graphs that predict and explain.
 
-    The graphs are measured against the network in torch. Where they differ no bundle is written: exit code 3.
+    MODEL is a name of the registry, or package.module:factory, which returns a torch module with its weights. The
+    graphs are measured against the network in torch. Where they differ no bundle is written: exit code 3.
 
     \b
     Examples:
       bcos-sdk export resnet50
       bcos-sdk export resnet50 --weights resnet_50-ead259efe4.pth -o out/resnet50
+      bcos-sdk export my_package.networks:make --input-size 128 --labels classes.txt
     """
-    spec = builtin_registry().find(model)
     if weights is not None and random_weights:
         raise click.UsageError("--weights and --random-weights exclude each other")
+    own = {"--input-size": input_size, "--resize": resize, "--labels": labels}
+    registered = {"--weights": weights, "--random-weights": random_weights or None}
+    idle = [name for name, value in (registered if is_factory(model) else own).items() if value is not None]
+    if idle:
+        whose = "the factory loads its own weights" if is_factory(model) else "the registry knows them"
+        raise click.UsageError(f"{', '.join(idle)} does nothing here: {whose}")
+    if is_factory(model):
+        name = model.replace(":", ".")
+        network, described = build_own(model), _own_input(input_size or (224, 224), resize, labels)
+    else:
+        name = model
+        network, described = _from_registry(model, weights, random_weights)
+    target = output or store_dir() / name
     from bcos_sdk.exporters import export as export_module
-    from bcos_sdk.exporters import parity_table
-    from bcos_sdk.models import build_model
-    from bcos_sdk.weights import load_model
 
-    network = build_model(spec) if random_weights else load_model(spec, weights=weights)
     began = time.monotonic()
 
     def progress(stage: str) -> None:
         click.echo(f"[{time.monotonic() - began:5.1f} s] {stage}", err=True)
 
-    bundle = export_module(
-        network,
-        output or store_dir() / model,
-        name=model,
-        labels=spec.class_names,
-        preprocessing=spec.input,
-        max_batch=max_batch,
-        force=force,
-        progress=progress,
-    )
+    bundle = export_module(network, target, name=name, max_batch=max_batch, force=force, progress=progress, **described)
     progress("done")
+    _show(bundle, str(output) if output else name)
+
+
+def _from_registry(model: str, weights: Path | None, random_weights: bool) -> tuple[Any, dict[str, Any]]:
+    spec = builtin_registry().find(model)
+    from bcos_sdk.models import build_model
+    from bcos_sdk.weights import load_model
+
+    network = build_model(spec) if random_weights else load_model(spec, weights=weights)
+    return network, {"labels": spec.class_names, "preprocessing": spec.input}
+
+
+def _own_input(size: tuple[int, int], resize: int | None, labels: Path | None) -> dict[str, Any]:
+    if resize is not None and resize < max(size):
+        raise click.UsageError(f"--resize {resize} is smaller than the crop, {size[0]}x{size[1]}")
+    names = None
+    if labels is not None:
+        try:
+            names = [line.strip() for line in labels.read_text("utf-8").splitlines() if line.strip()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"cannot read {labels}: {error}", source=str(labels)) from error
+    spec = InputSpec(size=size, resize=resize, crop=None if resize is None else size)
+    return {"labels": names, "preprocessing": spec}
+
+
+def _show(bundle: Bundle, name: str) -> None:
+    from bcos_sdk.exporters import parity_table
+
     header, *rows = parity_table(bundle.manifest.parity, bundle.manifest.parity_limits)
     click.echo("Distance from the network in torch (float64):")
     click.echo(columns(header, rows))
     click.echo(f"\n{bundle.path}")
-    for name, record in bundle.manifest.files.items():
-        click.echo(f"  {name:<14} {record.size / 1e3:>10,.0f} kB")
-    client = model if output is None else str(output)
-    click.echo(f'\nUse it:  from bcos_sdk import Client; Client("{client}").explain(["cat.jpg"])')
+    for file, record in bundle.manifest.files.items():
+        click.echo(f"  {file:<14} {record.size / 1e3:>10,.0f} kB")
+    click.echo(f"\nNext:\n  bcos-sdk predict IMAGES --explain --report --model {name}")
+    click.echo(f'  python -c \'from bcos_sdk import Client; print(Client("{name}").predict("IMAGE"))\'')

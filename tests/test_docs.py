@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import re
+import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +64,28 @@ def test_the_guide_to_the_client_runs_as_printed(model: dict[str, object], tmp_p
     assert Prediction.from_json(prediction).classes[0].label in LABELS
     assert {path.name for path in tmp_path.iterdir()} == {"out", "cat.jpg", "why.png", "rgba.png", "arrays.npz"}
     model["client"].close()  # type: ignore[attr-defined]
+
+
+def test_the_service_runs_as_printed(model: dict[str, object]) -> None:
+    from fastapi.testclient import TestClient
+
+    (block,) = python_blocks(ROOT / "docs" / "service.md")
+    model["__name__"] = "service"
+    sys.modules["service"] = types.ModuleType("service")  # its annotations are looked up there
+    exec(block, model)
+    vars(sys.modules["service"]).update(model)
+    with TestClient(model["app"]) as service:  # type: ignore[arg-type]
+        good = service.post("/explain?target=fox", content=model["jpeg_bytes"])
+        assert good.status_code == 200
+        assert good.json()["explanations"][0]["target"]["label"] == "fox"
+        assert good.json()["explanations"][0]["completeness"]["passed"] is True
+        for query, body, status, code in (
+            ("", b"text", 415, "image_unreadable"),
+            ("", b"x" * (9 << 20), 413, "image_too_large"),
+            ("?target=nobody", model["jpeg_bytes"], 422, "unknown_target"),
+        ):
+            bad = service.post(f"/explain{query}", content=body)
+            assert (bad.status_code, bad.json()["code"]) == (status, code)
 
 
 def test_the_guide_to_own_modules_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +78,61 @@ def test_what_cannot_be_exported_says_why(arguments: list[str], code: int, said:
     assert result.exit_code == code
     assert said in result.stderr
     assert result.stdout == ""
+
+
+OWN = """
+from torch import nn
+from bcos_sdk.models.layers import BcosConv2d
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = BcosConv2d(6, 8, 3, padding=1), nn.Linear(8, 2)
+    def forward(self, x):
+        return self.head(self.conv(x).mean((2, 3)))
+
+network = Net()
+class Space:
+    make = Net
+not_a_network = lambda: 3
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_networks.py").write_text(OWN)
+    (tmp_path / "classes.txt").write_text("cat\ndog\n")
+    monkeypatch.delitem(sys.modules, "own_networks", raising=False)
+
+
+@pytest.mark.usefixtures("own_module")
+@pytest.mark.parametrize("factory", ["own_networks:Net", "own_networks:Space.make", "own_networks:network"])
+def test_a_network_of_ones_own(factory: str) -> None:
+    options = ["--input-size", "16x24", "--resize", 30, "--labels", "classes.txt", "--max-batch", 2]
+    result = run(factory, *options, "-o", "out")
+    assert result.exit_code == 0, result.stderr
+    assert "bcos-sdk predict IMAGES --explain --report --model out" in result.stdout
+    with Client("out", device="cpu") as client:
+        assert client.labels == ("cat", "dog")
+        assert client.manifest.input.size == (16, 24)
+        assert client.predict(np.zeros((60, 90, 3), np.uint8))
+
+
+@pytest.mark.usefixtures("own_module")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["own_networks:missing"], "cannot be imported"),
+        (["no_such_package:make"], "cannot be imported"),
+        (["own_networks:not_a_network"], "gives int, no torch module"),
+        (["own_networks:Net", "--weights", "x.pth"], "the factory loads its own weights"),
+        (["own_networks:Net", "--input-size", "16by24"], "is no size"),
+        (["own_networks:Net", "--resize", 100], "smaller than the crop"),
+        (["resnet18", "--input-size", "64"], "the registry knows them"),
+    ],
+)
+def test_own_networks_that_cannot_be_exported_say_why(arguments: list[object], said: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
