@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal, TypeVar, overload
 
-from bcos_sdk.client._batches import Deadline, client_closed, deadline_passed, queue_full
+from bcos_sdk.client._batches import client_closed, queue_full
+from bcos_sdk.client._deadline import Deadline, deadline_passed
 from bcos_sdk.client._engine import TOP_K
 from bcos_sdk.client._outcomes import Images, OnError
 from bcos_sdk.client._targets import Targets

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,35 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from bcos_sdk.backends import Backend, ExplainOutputs
+from bcos_sdk.client._deadline import Deadline, deadline_passed
 from bcos_sdk.client._translate import as_outcome
-from bcos_sdk.errors import BcosError, ClientClosedError, DeadlineError, InputError, QueueFullError
+from bcos_sdk.errors import BcosError, ClientClosedError, QueueFullError
 
-__all__ = ["BatchRunner", "Deadline", "Job", "client_closed", "deadline_passed", "queue_full"]
+__all__ = ["BatchRunner", "Job", "client_closed", "queue_full"]
 
 Floats = npt.NDArray[np.float32]
-
-
-class Deadline:
-    """A moment after which nobody waits for a result any more; `cancel` brings it forward to now."""
-
-    def __init__(self, seconds: float | None) -> None:
-        try:
-            endless = seconds is None or float(seconds) > threading.TIMEOUT_MAX
-            self._end = None if endless or seconds is None else time.monotonic() + float(seconds)
-        except (TypeError, ValueError):
-            raise InputError(f"timeout is {seconds!r}", hint="It is a number of seconds, or None.") from None
-        if self._end is not None and math.isnan(self._end):
-            raise InputError("timeout is not a number", hint="It is a number of seconds, or None.")
-
-    def remaining(self) -> float | None:
-        return None if self._end is None else max(0.0, self._end - time.monotonic())
-
-    @property
-    def passed(self) -> bool:
-        return self.remaining() == 0.0
-
-    def cancel(self) -> None:
-        self._end = time.monotonic()
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,10 +144,6 @@ class BatchRunner:
 
 def queue_full() -> QueueFullError:
     return QueueFullError("the queue of this client is full")
-
-
-def deadline_passed() -> DeadlineError:
-    return DeadlineError("not done in the time given")
 
 
 def client_closed() -> ClientClosedError:

@@ -16,7 +16,7 @@ from bcos_sdk.bundle import Manifest, find_bundle
 from bcos_sdk.client._arguments import image_collection, of_a_kind, one_of, whole_number
 from bcos_sdk.client._assemble import OnIncomplete
 from bcos_sdk.client._async import AsyncCalls
-from bcos_sdk.client._batches import Deadline
+from bcos_sdk.client._deadline import Deadline
 from bcos_sdk.client._engine import TOP_K, Engine
 from bcos_sdk.client._outcomes import Images, OnError, collect, in_place
 from bcos_sdk.client._targets import Targets

@@ -13,7 +13,8 @@ from bcos_sdk.backends import Backend, ExplainOutputs
 from bcos_sdk.bundle import Manifest
 from bcos_sdk.client._arguments import whole_number
 from bcos_sdk.client._assemble import Assembler, OnIncomplete
-from bcos_sdk.client._batches import BatchRunner, Deadline
+from bcos_sdk.client._batches import BatchRunner
+from bcos_sdk.client._deadline import Deadline
 from bcos_sdk.client._pipeline import Pipeline, Request
 from bcos_sdk.client._targets import ResolvedTargets, TargetResolver, Targets
 from bcos_sdk.errors import BcosError, InputError

@@ -9,7 +9,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from bcos_sdk.client._batches import BatchRunner, Deadline, Job, client_closed, deadline_passed
+from bcos_sdk.client._batches import BatchRunner, Job, client_closed
+from bcos_sdk.client._deadline import Deadline, deadline_passed
 from bcos_sdk.client._targets import ResolvedTargets
 from bcos_sdk.client._translate import as_outcome
 from bcos_sdk.errors import BcosError, QueueFullError

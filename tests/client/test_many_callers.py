@@ -20,7 +20,7 @@ from support.bundles import LABELS, MAX_BATCH, cropped, random_pixels, small_bun
 
 from bcos_sdk import Client, Explained, Failure, Limits, Prediction
 from bcos_sdk.backends import Device, ExplainOutputs
-from bcos_sdk.client._batches import Deadline
+from bcos_sdk.client._deadline import Deadline
 from bcos_sdk.client._engine import Engine
 from bcos_sdk.errors import BcosError, ClientClosedError, DeadlineError, InferenceError, QueueFullError
 
