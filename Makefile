@@ -30,7 +30,7 @@ $(READY): pyproject.toml constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "bcos-sdk needs Python 3.10 or newer: make PYTHON=python3.11 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cpu,export,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cpu,export,trt-rtx,dev]'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps bcos torchvision
 	@touch $@
 

@@ -24,6 +24,7 @@ __all__ = [
     "DeadlineError",
     "DeviceError",
     "DownloadError",
+    "EngineError",
     "ExportError",
     "HashMismatchError",
     "ImageTooLargeError",
@@ -189,6 +190,13 @@ class ExportError(BcosError):
     """A program that cannot be written as ONNX."""
 
     code = "export_failed"
+
+
+class EngineError(BcosError):
+    """A graph of which TensorRT builds no engine; its own words are quoted."""
+
+    code = "engine_failed"
+    hint = "The ONNX graphs of the bundle are complete and can be used."
 
 
 class ParityError(BcosError):

@@ -28,6 +28,8 @@ _FILE = click.Path(path_type=Path)
 @click.option("-o", "--output", type=_FILE, help="The bundle's folder; default: the local store, found by name.")
 @click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1), help="Largest batch to check.")
 @click.option("--force", is_flag=True, help="Replace a bundle that is there.")
+@click.option("--trt", is_flag=True, help="Also build TensorRT engines, for the GPU at hand or as named next.")
+@click.option("--compute-capability", "capabilities", metavar="X.Y,...", help="Build engines ahead of time for these.")
 @click.option("--input-size", callback=parse_size, metavar="H[xW]", help="Of a network of your own; default: 224.")
 @click.option("--resize", type=click.IntRange(1), help="Shorter side before the crop, of a network of your own.")
 @click.option("--labels", type=_FILE, help="A file with one class per line, of a network of your own.")
@@ -38,6 +40,8 @@ def export(
     output: Path | None,
     max_batch: int,
     force: bool,
+    trt: bool,
+    capabilities: str | None,
     input_size: tuple[int, int] | None,
     resize: int | None,
     labels: Path | None,
@@ -51,6 +55,7 @@ def export(
     Examples:
       bcos-sdk export resnet50
       bcos-sdk export resnet50 --weights resnet_50-ead259efe4.pth -o out/resnet50
+      bcos-sdk export resnet152 --trt --compute-capability 8.9
       bcos-sdk export my_package.networks:make --input-size 128 --labels classes.txt
     """
     if weights is not None and random_weights:
@@ -61,6 +66,14 @@ def export(
     if idle:
         whose = "the factory loads its own weights" if is_factory(model) else "the registry knows them"
         raise click.UsageError(f"{', '.join(idle)} does nothing here: {whose}")
+    if capabilities and not trt:
+        raise click.UsageError("--compute-capability does nothing without --trt")
+    named = [part.strip() for part in (capabilities or "").split(",") if part.strip()]
+    from bcos_sdk.exporters import export as export_module
+    from bcos_sdk.exporters.tensorrt import build_engines, choose_flavour
+
+    if trt:
+        choose_flavour(named)  # what cannot be built is said before an export is worth any work
     if is_factory(model):
         name = model.replace(":", ".")
         network, described = build_own(model), _own_input(input_size or (224, 224), resize, labels)
@@ -68,16 +81,15 @@ def export(
         name = model
         network, described = _from_registry(model, weights, random_weights)
     target = output or store_dir() / name
-    from bcos_sdk.exporters import export as export_module
-
     began = time.monotonic()
 
     def progress(stage: str) -> None:
         click.echo(f"[{time.monotonic() - began:5.1f} s] {stage}", err=True)
 
     bundle = export_module(network, target, name=name, max_batch=max_batch, force=force, progress=progress, **described)
+    engines = build_engines(bundle, compute_capabilities=named, progress=progress) if trt else []
     progress("done")
-    _show(bundle, str(output) if output else name)
+    _show(bundle, engines, str(output) if output else name)
 
 
 def _from_registry(model: str, weights: Path | None, random_weights: bool) -> tuple[Any, dict[str, Any]]:
@@ -102,7 +114,7 @@ def _own_input(size: tuple[int, int], resize: int | None, labels: Path | None) -
     return {"labels": names, "preprocessing": spec}
 
 
-def _show(bundle: Bundle, name: str) -> None:
+def _show(bundle: Bundle, engines: list[Any], name: str) -> None:
     from bcos_sdk.exporters import parity_table
 
     header, *rows = parity_table(bundle.manifest.parity, bundle.manifest.parity_limits)
@@ -111,5 +123,9 @@ def _show(bundle: Bundle, name: str) -> None:
     click.echo(f"\n{bundle.path}")
     for file, record in bundle.manifest.files.items():
         click.echo(f"  {file:<14} {record.size / 1e3:>10,.0f} kB")
+    if engines:
+        built = [(one.plan, f"{one.size / 1e6:.1f}", f"{one.seconds:.1f}", one.flavour, one.version) for one in engines]
+        click.echo("\n" + columns(["ENGINE", "MB", "SECONDS", "BUILT WITH", "VERSION"], built))
+        click.echo("Built and not run: that takes a GPU.")
     click.echo(f"\nNext:\n  bcos-sdk predict IMAGES --explain --report --model {name}")
     click.echo(f'  python -c \'from bcos_sdk import Client; print(Client("{name}").predict("IMAGE"))\'')

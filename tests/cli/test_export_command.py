@@ -136,3 +136,15 @@ def test_own_networks_that_cannot_be_exported_say_why(arguments: list[object], s
     result = run(*arguments)
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+def test_engines_from_the_command_line(tmp_path: Path) -> None:
+    pytest.importorskip("tensorrt_rtx", reason="pip install 'bcos-sdk[trt-rtx]' builds engines without a GPU")
+    options = [MODEL, "--random-weights", "--max-batch", 2, "-o", tmp_path / "out"]
+    result = run(*options, "--trt", "--compute-capability", "8.9, 12.0")
+    assert result.exit_code == 0, result.stderr
+    assert "explain.tensorrt_rtx.sm89-sm120.plan" in result.stdout
+    assert "Built and not run" in result.stdout
+    alone = run(*options, "--force", "--compute-capability", "8.9")
+    assert alone.exit_code == 2
+    assert "does nothing without --trt" in alone.stderr
