@@ -5,9 +5,10 @@ READY := $(VENV)/.ready
 
 .PHONY: demo test test-full lint format clean
 
-demo: $(READY)  ## what the SDK knows, from nothing to a result
-	$(BIN)/bcos-sdk models --published
-	$(BIN)/bcos-sdk export cifar10_resnet20_bnu-linear --random-weights --force -o out/demo
+demo: $(READY)  ## from nothing to explanations of photographs
+	$(BIN)/bcos-sdk export cifar10_resnet18_w16 --force -o out/demo
+	$(BIN)/bcos-sdk predict samples --explain --report --model out/demo --out out/report
+	@echo && echo "Now open out/report/report.html in a browser."
 
 test: lint  ## everything that CI checks
 	$(BIN)/pytest

@@ -6,7 +6,12 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["cache_dir", "store_dir"]
+__all__ = ["builtin_dir", "cache_dir", "store_dir"]
+
+
+def builtin_dir() -> Path:
+    """What ships with this package: the built-in model."""
+    return Path(__file__).resolve().parent / "builtin"
 
 
 def cache_dir() -> Path:

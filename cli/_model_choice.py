@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from bcos_sdk.bundle import latest_stored_bundle
-from bcos_sdk.errors import BundleError
+from bcos_sdk.bundle import builtin_bundle, latest_stored_bundle
 
 __all__ = ["choose_model"]
 
@@ -22,7 +21,4 @@ def choose_model(named: str | None) -> tuple[str | Path, str]:
     latest = latest_stored_bundle()
     if latest is not None:
         return latest, "the last export"
-    raise BundleError(
-        "there is no model to run",
-        hint=f"Export one: bcos-sdk export MODEL; or name one with --model or {VARIABLE}.",
-    )
+    return builtin_bundle(), "built in"

@@ -125,7 +125,7 @@ def _row(spec: ModelSpec) -> list[str]:
         f"{figures.parameters / 1e6:.1f} M" if figures.parameters else "-",
         _figure(figures.top1),
         _figure(figures.localisation),
-        "published" if spec.weights else "-",
+        "published" if spec.weights else "built in" if spec.packaged else "-",
     ]
 
 
@@ -146,8 +146,12 @@ def _details(spec: ModelSpec) -> list[tuple[str, str]]:
         ("top-1 / top-5 %", f"{_figure(figures.top1)} / {_figure(figures.top5)}"),
         ("localisation %", _figure(figures.localisation)),
         ("note", figures.note or "-"),
-        ("weights", weights.url if weights else "no weights are known to the registry"),
+        (
+            "weights",
+            weights.url if weights else "built in" if spec.packaged else "no weights are known to the registry",
+        ),
         *([("  sha256", f"{weights.sha256_prefix}…"), ("  licence", weights.licence)] if weights else []),
+        *([("  licence", spec.packaged.licence)] if spec.packaged else []),
     ]
 
 

@@ -29,6 +29,7 @@ class OutputOptions:
     """What is written beside the record of the results."""
 
     folder: Path
+    explained: bool = False
     pictures: tuple[str, ...] = ()
     report: bool = False
     resume: bool = False
@@ -40,6 +41,7 @@ class Output:
     def __init__(self, options: OutputOptions, artist: Artist) -> None:
         self._options = options
         self._artist = artist
+        self._model = f"{artist.manifest.model.name} {artist.manifest.model.weights_sha256[:16]}"
         self._results = Journal(options.folder / "results.jsonl", keep=options.resume)
         self._report = Journal(options.folder / ".report.jsonl", keep=options.resume)
         self._stack = ExitStack()
@@ -73,14 +75,18 @@ class Output:
         self._stack.close()
 
     def finished(self) -> set[str]:
-        """The names of the images that need not be run again."""
+        """The names of the images that are done already: with this model, and with all that is asked for now."""
         if not self._options.resume:
             return set()
         drawn = {record["name"] for record in self._report.records()} if self._options.report else None
+        kind = Explained.__name__ if self._options.explained else Prediction.__name__
         return {
             record["name"]
             for record in self._results.records()
-            if record["kind"] != Failure.__name__ and (drawn is None or record["name"] in drawn)
+            if record["kind"] == kind
+            and record["model"] == self._model
+            and set(self._options.pictures) <= {_picture_kind(file) for file in record["files"]}
+            and (drawn is None or record["name"] in drawn)
         }
 
     def write(self, image: ImageFile, result: Result) -> None:
@@ -93,7 +99,8 @@ class Output:
             if self._options.report:
                 self._report.append(image.name, report_entry(image.path, result, self._artist))
             document = json.loads(result.to_json(arrays="omit"))
-            self._results.append(image.name, {"kind": type(result).__name__, "files": files, "result": document})
+            record = {"kind": type(result).__name__, "model": self._model, "files": files, "result": document}
+            self._results.append(image.name, record)
         except OSError as error:
             raise output_error(self._options.folder, error) from error
 
@@ -110,3 +117,8 @@ class Output:
                 write_report(page, title, self._report.records())
             except OSError as error:
                 raise output_error(page, error) from error
+
+
+def _picture_kind(file: str) -> str:
+    """ "a.jpg.2.overlay.png" → "overlay", "a.jpg.npz" → "npz"."""
+    return file.removesuffix(".png").rpartition(".")[2]

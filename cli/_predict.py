@@ -40,7 +40,9 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--target", "targets", multiple=True, help="A label, an index, 'mean', or 'A vs B'; may be repeated.")
 @click.option("--save", default="", metavar="KINDS", callback=_kinds, help=f"Write {','.join(PICTURES)} per image.")
 @click.option("--report", is_flag=True, help="Write OUT/report.html, one page to look at everything.")
-@click.option("--model", help="A bundle's folder or an export's name; default: BCOS_SDK_MODEL, or the last export.")
+@click.option(
+    "--model", help="A bundle's folder or an export's name; default: BCOS_SDK_MODEL, the last export, built in."
+)
 @click.option("--top-k", type=click.IntRange(1), help="Classes to list (default 5) or to explain (default 1).")
 @click.option("--out", type=_FOLDER, help="Folder for what is written; default: bcos-out.")
 @click.option("--format", "form", type=_FORMATS, default="text", show_default=True, help="Of the results on stdout.")
@@ -85,13 +87,16 @@ def predict(
     chosen, why = choose_model(model)
     with Client(chosen, device=device, threads=threads, max_batch=max_batch) as client:
         click.echo(f"{client.manifest.model.name} ({why}) on {client.device}, {len(images)} images", err=True)
+        explain = explain or bool(targets or save or report)
         run = _Run(
             client=client,
-            explain=explain or bool(targets or save or report),
+            explain=explain,
             targets=tuple(_target(text, client.labels) for text in targets),
             top_k=top_k,
             form=form,
-            output=Output(OutputOptions(out or Path("bcos-out"), save, report, resume), Artist(client.manifest))
+            output=Output(
+                OutputOptions(out or Path("bcos-out"), explain, save, report, resume), Artist(client.manifest)
+            )
             if writes or out
             else None,
         )

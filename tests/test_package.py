@@ -79,6 +79,9 @@ def test_the_wheel_holds_one_package_and_its_data(wheel: Path) -> None:
         "bcos_sdk/labels/imagenet.txt",
         "bcos_sdk/exporters/__init__.py",
         "bcos_sdk/cli/__init__.py",
+        "bcos_sdk/cli/report.html",
+        "bcos_sdk/builtin/MODEL_CARD.md",
+        "bcos_sdk/builtin/cifar10_resnet18_w16/explain.onnx",
     ):
         assert expected in names
     assert zipfile.ZipFile(wheel).read("bcos_sdk/models.yaml") == (ROOT / "models.yaml").read_bytes()

@@ -2,11 +2,12 @@
 
 from bcos_sdk.bundle._bundle import Bundle, open_bundle
 from bcos_sdk.bundle._golden import Golden
-from bcos_sdk.bundle._store import find_bundle, latest_stored_bundle, stored_bundles
+from bcos_sdk.bundle._store import BUILTIN_MODEL, builtin_bundle, find_bundle, latest_stored_bundle, stored_bundles
 from bcos_sdk.bundle._write import BundleWriter
 from bcos_sdk.bundle.manifest import SCHEMA_VERSION, FileRecord, Manifest, ModelRecord, Parity
 
 __all__ = [
+    "BUILTIN_MODEL",
     "SCHEMA_VERSION",
     "Bundle",
     "BundleWriter",
@@ -15,6 +16,7 @@ __all__ = [
     "Manifest",
     "ModelRecord",
     "Parity",
+    "builtin_bundle",
     "find_bundle",
     "latest_stored_bundle",
     "open_bundle",

@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from bcos_sdk._hashing import sha256_of
+from bcos_sdk._paths import builtin_dir
 from bcos_sdk.bundle._golden import Golden
 from bcos_sdk.bundle.manifest import SCHEMA_VERSION, FileRecord, Manifest
 from bcos_sdk.errors import BundleError, UnknownTargetError
@@ -55,6 +56,13 @@ class Bundle:
 def open_bundle(path: Path | str) -> Bundle:
     """The bundle in that folder, or a `BundleError` that says what is wrong with it."""
     folder = Path(path)
+    try:
+        return _open(folder)
+    except OSError as error:
+        raise _invalid(folder, f"it cannot be read: {error.strerror}") from error
+
+
+def _open(folder: Path) -> Bundle:
     if not folder.is_dir():
         raise _invalid(folder, "there is no such folder")
     manifest = _read_manifest(folder)
@@ -107,7 +115,9 @@ def _check_plain(folder: Path, name: str) -> None:
             raise _invalid(folder, f"{name} is missing") from None
         if stat.S_ISLNK(status.st_mode):
             raise _invalid(folder, f"{name} is a link")
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+    # Installers may link the files of a package to a cache of theirs.
+    linked = status.st_nlink > 1 and not folder.resolve().is_relative_to(builtin_dir())
+    if not stat.S_ISREG(status.st_mode) or linked:
         raise _invalid(folder, f"{name} is not a plain file of its own")
 
 

@@ -7,39 +7,52 @@ import re
 from difflib import get_close_matches
 from pathlib import Path
 
-from bcos_sdk._paths import store_dir
+from bcos_sdk._paths import builtin_dir, store_dir
 from bcos_sdk.bundle._bundle import MANIFEST, Bundle, open_bundle
 from bcos_sdk.errors import BundleError
 
-__all__ = ["find_bundle", "latest_stored_bundle", "stored_bundles"]
+__all__ = ["BUILTIN_MODEL", "builtin_bundle", "find_bundle", "latest_stored_bundle", "stored_bundles"]
 
+BUILTIN_MODEL = "cifar10_resnet18_w16"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def find_bundle(model: str | os.PathLike[str]) -> Bundle:
-    """The bundle at a path or, for a bare name that is no bundle here, the one of that name in the store."""
+    """The bundle at a path or, for a bare name that is no bundle here, the one in the store or built in."""
     path = Path(model)
-    in_store = store_dir() / path
     is_name = isinstance(model, str) and _NAME.fullmatch(model) is not None
-    if is_name and not (path / MANIFEST).is_file():
-        if not in_store.is_dir():
+    if is_name and not _holds_a_bundle(path):
+        places = [folder / path for folder in (store_dir(), builtin_dir()) if _holds_a_bundle(folder / path)]
+        if not places:
             raise _unknown(str(model))
-        path = in_store
+        path = places[0]
     return open_bundle(path)
+
+
+def builtin_bundle() -> Path:
+    """The folder of the model that ships with this package."""
+    return builtin_dir() / BUILTIN_MODEL
 
 
 def stored_bundles() -> list[str]:
     """The names of all models in the store."""
-    folder = store_dir()
-    if not folder.is_dir():
+    try:
+        return sorted(path.name for path in store_dir().iterdir() if _holds_a_bundle(path))
+    except OSError:  # there is no store yet, or none that may be read
         return []
-    return sorted(path.name for path in folder.iterdir() if (path / MANIFEST).is_file())
 
 
 def latest_stored_bundle() -> str | None:
     """The name of the model that was exported to the store last."""
     folder = store_dir()
     return max(stored_bundles(), key=lambda name: (folder / name / MANIFEST).stat().st_mtime_ns, default=None)
+
+
+def _holds_a_bundle(folder: Path) -> bool:
+    try:
+        return (folder / MANIFEST).is_file()
+    except OSError:  # a folder that may not be looked into
+        return False
 
 
 def _unknown(name: str) -> BundleError:

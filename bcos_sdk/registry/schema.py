@@ -21,7 +21,7 @@ from pydantic import (
 from bcos_sdk.labels import LabelSet, load_labels
 from bcos_sdk.registry.architectures import ArchitectureConfig
 
-__all__ = ["InputSpec", "ModelSpec", "PublishedFigures", "WeightsSource"]
+__all__ = ["InputSpec", "ModelSpec", "PackagedWeights", "PublishedFigures", "WeightsSource"]
 
 Percentage = Annotated[float, Field(ge=0, le=100)]
 
@@ -94,6 +94,14 @@ class WeightsSource(_Entry):
         return f"{name.stem}-{self.sha256_prefix}{name.suffix}"
 
 
+class PackagedWeights(_Entry):
+    """Weights that ship with this package: a file in `bcos_sdk/builtin/`, its hash, and on what terms."""
+
+    file: str = Field(pattern=r"^[A-Za-z0-9._-]+\.safetensors$")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    licence: str
+
+
 class PublishedFigures(_Entry):
     """What the authors report: accuracy and localisation score in %.
 
@@ -116,6 +124,7 @@ class ModelSpec(_Entry):
     input: InputSpec
     architecture: ArchitectureConfig
     weights: WeightsSource | None = None
+    packaged: PackagedWeights | None = None
     published: PublishedFigures = PublishedFigures()
 
     @property

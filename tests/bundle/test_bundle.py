@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 
-from bcos_sdk.bundle import Bundle, BundleWriter, Manifest, ModelRecord, open_bundle
+from bcos_sdk.bundle import (
+    Bundle,
+    BundleWriter,
+    Manifest,
+    ModelRecord,
+    find_bundle,
+    latest_stored_bundle,
+    open_bundle,
+    stored_bundles,
+)
 from bcos_sdk.errors import BundleError, BundleExistsError, UnknownTargetError
 from bcos_sdk.registry import InputSpec
 
@@ -213,3 +222,12 @@ with BundleWriter({str(tmp_path / "bundle")!r}) as writer:
         open_bundle(tmp_path / "bundle")
     write(tmp_path / "bundle")
     assert names(tmp_path) == ["bundle"]
+
+
+def test_a_store_that_cannot_be_read_is_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("BCOS_SDK_STORE", str(tmp_path / "file"))
+    assert stored_bundles() == []
+    assert latest_stored_bundle() is None
+    with pytest.raises(BundleError, match="no exported model is called 'net'"):
+        find_bundle("net")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +104,14 @@ def test_the_doctor_sees_both_runtimes_and_no_device(monkeypatch: pytest.MonkeyP
     assert result.exit_code == 1
     assert "both installed and overwrite each other" in result.stdout
     assert "device cpu         no: broken" in result.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_are_offered_completion(shell: str) -> None:
+    environment = {**os.environ, "_BCOS_SDK_COMPLETE": f"{shell}_source"}
+    program = "from bcos_sdk.cli import main; main(prog_name='bcos-sdk')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
+    assert "_BCOS_SDK_COMPLETE" in done.stdout
 
 
 def test_devices_are_tried_for_real(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -247,6 +247,23 @@ def test_a_run_that_was_interrupted_goes_on(images: Path, monkeypatch: pytest.Mo
     assert "8 images were done before" in third.stderr
 
 
+def test_going_on_with_other_wishes_does_what_is_missing(images: Path, tmp_path: Path) -> None:
+    def repeated(*options: object) -> int:
+        return len(lines(run(images, "--out", "out", "--resume", "--format", "jsonl", *options)))
+
+    assert repeated() == 2
+    assert repeated() == 0
+    assert repeated("--explain") == 2
+    assert repeated("--explain") == 0
+    assert repeated("--save", "overlay") == 2
+    assert repeated("--save", "overlay") == 0
+    assert repeated("--save", "overlay,npz") == 2
+    assert repeated("--report", "--save", "overlay") == 2
+    other = copy_of(small_bundle(), tmp_path / "other")
+    edit_manifest(other, lambda document: document["model"].update(name="other"))
+    assert repeated("--report", "--save", "overlay", "--model", other) == 2
+
+
 def test_failed_images_are_tried_again(images: Path) -> None:
     (images / "late.png").write_bytes(b"half")
     assert run(images, "--out", "out").exit_code == 5

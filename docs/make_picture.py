@@ -1,0 +1,37 @@
+"""Make the picture of the README with the product itself: `python docs/make_picture.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PIL import Image, ImageDraw, ImageFont
+
+from bcos_sdk import Client
+from bcos_sdk.bundle import builtin_bundle
+from bcos_sdk.cli._drawings import Artist
+
+ROOT = Path(__file__).resolve().parents[1]
+SAMPLES = ("bird-1", "cat-2", "frog", "horse", "automobile-1", "airplane")
+SIDE, GAP, TEXT = 150, 8, 26
+
+
+def main() -> None:
+    columns = len(SAMPLES)
+    picture = Image.new("RGB", (columns * (SIDE + GAP) - GAP, 2 * SIDE + GAP + TEXT), "white")
+    draw = ImageDraw.Draw(picture)
+    with Client(builtin_bundle(), device="cpu") as client:
+        artist = Artist(client.manifest)
+        paths = [ROOT / "samples" / f"{name}.jpg" for name in SAMPLES]
+        for column, (path, result) in enumerate(zip(paths, client.explain(paths), strict=True)):
+            (explanation,) = result.explanations
+            left = column * (SIDE + GAP)
+            for row, drawn in enumerate((artist.image(path, explanation), artist.overlay(path, explanation))):
+                picture.paste(drawn.resize((SIDE, SIDE), Image.Resampling.BICUBIC), (left, row * (SIDE + GAP)))
+            target = explanation.target
+            label = f"{target.label} {target.probability:.2f}"
+            draw.text((left + SIDE / 2, 2 * SIDE + GAP + 4), label, "black", ImageFont.load_default(15), anchor="mt")
+    picture.save(ROOT / "docs" / "explained.png", optimize=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""The model in the box: its files belong together, it runs at once, and it recognises what it was trained for."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from bcos_sdk import Client
+from bcos_sdk._paths import builtin_dir
+from bcos_sdk.bundle import BUILTIN_MODEL, builtin_bundle, open_bundle
+from bcos_sdk.cli import main
+from bcos_sdk.errors import HashMismatchError
+from bcos_sdk.registry import builtin_registry
+from bcos_sdk.weights import load_model
+
+ROOT = Path(__file__).resolve().parents[1]
+SAMPLES = sorted((ROOT / "samples").glob("*.jpg"))
+SPEC = builtin_registry()[BUILTIN_MODEL]
+
+
+def test_the_bundle_is_made_from_the_weights_beside_it() -> None:
+    import torch
+
+    network = load_model(SPEC)
+    golden = open_bundle(builtin_bundle()).golden()
+    rgb = torch.from_numpy(golden.pixels).permute(2, 0, 1)[None].double() / 255
+    x = torch.cat([rgb, 1 - rgb], dim=1).requires_grad_()
+    logits = network.double()(x)[0]
+    (weights,) = torch.autograd.grad(logits[golden.target], x)
+    np.testing.assert_allclose(logits.detach().numpy(), golden.logits, rtol=1e-5)
+    np.testing.assert_allclose(weights[0].numpy(), golden.weights, atol=1e-5 * float(weights.abs().max()))
+
+
+def test_changed_weights_are_refused() -> None:
+    assert SPEC.packaged is not None
+    wrong = SPEC.model_copy(update={"packaged": SPEC.packaged.model_copy(update={"sha256": "0" * 64})})
+    with pytest.raises(HashMismatchError, match="not the file that was released"):
+        load_model(wrong)
+
+
+def test_the_card_says_what_was_measured() -> None:
+    figures = json.loads((builtin_dir() / "training.json").read_text("utf-8"))
+    assert figures["test_accuracy"] >= 0.88
+    assert SPEC.published.top1 == pytest.approx(100 * figures["test_accuracy"])
+    assert SPEC.published.parameters == figures["parameters"]
+    assert SPEC.packaged is not None
+    assert SPEC.packaged.sha256 == figures["weights_sha256"]
+    card = (builtin_dir() / "MODEL_CARD.md").read_text("utf-8")
+    assert f"{100 * figures['test_accuracy']:.2f} %" in card
+    size = sum(path.stat().st_size for path in builtin_dir().rglob("*") if path.is_file())
+    assert size < 8e6
+
+
+def test_most_samples_are_recognised_and_all_explanations_add_up() -> None:
+    with Client(BUILTIN_MODEL, device="cpu") as client:
+        results = client.explain(SAMPLES, top_k=2)
+    right = [
+        path.stem.split("-")[0] == result.prediction.classes[0].label
+        for path, result in zip(SAMPLES, results, strict=True)
+    ]
+    assert len(SAMPLES) >= 12
+    assert sum(right) >= 0.7 * len(SAMPLES), [result.prediction.classes[0] for result in results]
+    assert all(one.completeness.passed for result in results for one in result.explanations)
+
+
+def test_every_sample_has_its_licence() -> None:
+    rows = re.findall(
+        r"^\| ([a-z0-9-]+\.jpg) \| .+? \| .+? \| (.+?) \|", (ROOT / "samples" / "LICENSES.md").read_text(), re.M
+    )
+    assert sorted(name for name, _ in rows) == [path.name for path in SAMPLES]
+    assert all(re.match(r"CC0|CC-BY|public domain", licence) for _, licence in rows)
+
+
+def test_predict_works_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BCOS_SDK_STORE", str(tmp_path / "empty"))
+    monkeypatch.delenv("BCOS_SDK_MODEL", raising=False)
+    result = CliRunner().invoke(main, ["predict", str(ROOT / "samples" / "frog.jpg"), "--explain"])
+    assert result.exit_code == 0, result.stderr
+    assert f"{BUILTIN_MODEL} (built in) on" in result.stderr
+    assert "frog.jpg: frog" in result.stdout
+
+
+def test_predicting_needs_neither_torch_nor_onnx(tmp_path: Path) -> None:
+    program = f"""
+import sys
+for name in ("torch", "onnx", "onnxscript", "safetensors"):
+    sys.modules[name] = None
+from bcos_sdk.cli import main
+main(["predict", {str(ROOT / "samples" / "frog.jpg")!r}, "--explain", "--report", "--out", {str(tmp_path / "out")!r}])
+"""
+    environment = {**os.environ, "BCOS_SDK_STORE": str(tmp_path / "empty")}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "report.html").is_file()
