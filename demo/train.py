@@ -1,8 +1,8 @@
 """Trains a small B-cos network on CIFAR-10 from scratch, on a CPU.
 
 The recipe of the B-cos papers: [R, G, B, 1−R, 1−G, 1−B] in [0, 1], one binary cross entropy per class, logit bias
-−ln(C−1), B = 2. Shifted and mirrored images, AdamW, one warm-up and one cosine;
-a running average of the weights is kept.
+−ln(C−1), B = 2. Shifted and mirrored images, AdamW, one warm-up and one cosine; what is kept is a running average
+of the weights.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ PACKAGE_SHA256 = "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9
 
 @dataclass(frozen=True)
 class Recipe:
+    """What does not depend on the machine; recorded with the results."""
+
     batch: int = 128
     peak_learning_rate: float = 3e-3
     warm_up: float = 0.1  # share of all steps in which the learning rate rises; then it falls to zero
