@@ -6,12 +6,13 @@ import pytest
 from support import reference
 from support.explaining import calibrate, explain, random_image, relative_error
 
+from bcos_sdk.bundle import BUILTIN_MODEL
 from bcos_sdk.models import build_model
 from bcos_sdk.registry import builtin_registry
 from bcos_sdk.registry.architectures import PlainConfig, ResNetConfig
 
 REGISTRY = builtin_registry()
-RESNETS = [name for name in REGISTRY if name.startswith("cifar10_resnet")]
+RESNETS = [name for name in REGISTRY if name.startswith("cifar10_resnet") and name != BUILTIN_MODEL]
 PLAIN = [name for name in REGISTRY if name.startswith("cifar10_plain9")]
 CLASSES = [2, 9]
 
