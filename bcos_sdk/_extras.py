@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from bcos_sdk.errors import MissingExtraError
 
-__all__ = ["require"]
+__all__ = ["installed_version", "require"]
 
 _EXTRA_OF_MODULE = {
     "filelock": "export",
@@ -31,3 +32,11 @@ def require(*modules: str, purpose: str) -> None:
             f"{purpose} needs {' and '.join(missing)}, not installed here",
             hint=f"Install with: pip install 'bcos-sdk[{extras}]'{choice}",
         )
+
+
+def installed_version(distribution: str) -> str | None:
+    """The version of a package as pip knows it, None if it is not installed."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None

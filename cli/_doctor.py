@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import click
 
+from bcos_sdk._extras import installed_version
 from bcos_sdk._paths import cache_dir, store_dir
 from bcos_sdk.backends import Device, check_device, probe_driver
 from bcos_sdk.bundle import stored_bundles
@@ -42,7 +42,7 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
 
 def examine() -> dict[str, Any]:
     """Everything that the command shows."""
-    packages = {name: _version(name) for name in _PACKAGES}
+    packages = {name: installed_version(name) for name in _PACKAGES}
     driver = probe_driver()
     warnings = []
     if packages["onnxruntime"] and packages["onnxruntime-gpu"]:
@@ -68,13 +68,6 @@ def _devices(gpus: int) -> list[Device]:
         Device("cpu"),
         *(Device(kind, index) for kind in ("cuda", "tensorrt") for index in range(max(1, gpus))),
     ]
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def _text(found: dict[str, Any]) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from PIL import Image
 
+from bcos_sdk._aside import written_aside
 from bcos_sdk.bundle import Manifest
 from bcos_sdk.errors import BcosError, OutputError
 from bcos_sdk.images import ImageSource, load_image
@@ -40,8 +43,9 @@ class Artist:
                 pass
         return self._enlarged(Image.fromarray(explanation.image))
 
-    def overlay(self, source: ImageSource, explanation: Explanation) -> Image.Image:
-        return explanation.overlay(on=self.image(source, explanation))
+    def overlay(self, explanation: Explanation, image: Image.Image) -> Image.Image:
+        """The heat map over what `image` returned."""
+        return explanation.overlay(on=image)
 
     def rgba(self, explanation: Explanation) -> Image.Image:
         smooth = max(1, round(15 / self.times))
@@ -53,6 +57,9 @@ class Artist:
     def save(self, source: ImageSource, explained: Explained, kinds: tuple[str, ...], stem: Path) -> list[str]:
         """Write the pictures of every explanation beside each other; the names that were given."""
         names: list[str] = []
+        image = cache(
+            lambda: self.image(source, explained.explanations[0])
+        )  # all show one image; not all kinds need it
         try:
             if kinds:
                 stem.parent.mkdir(parents=True, exist_ok=True)
@@ -60,23 +67,19 @@ class Artist:
                 part = f".{number}" if len(explained.explanations) > 1 else ""
                 for kind in kinds:
                     path = stem.with_name(f"{stem.name}{part}.{kind if kind == 'npz' else f'{kind}.png'}")
-                    self._save_one(source, explanation, kind, path)
+                    self._save_one(explanation, image, kind, path)
                     names.append(path.name)
         except OSError as error:
             raise output_error(stem, error) from error
         return names
 
-    def _save_one(self, source: ImageSource, explanation: Explanation, kind: str, path: Path) -> None:
+    def _save_one(self, explanation: Explanation, image: Callable[[], Image.Image], kind: str, path: Path) -> None:
         if kind == "npz":
             explanation.save(path)
             return
-        picture = self.overlay(source, explanation) if kind == "overlay" else getattr(self, kind)(explanation)
-        aside = path.with_name(f".{path.name}.partial")
-        try:
-            picture.save(aside, "PNG")
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
+        drawn = self.overlay(explanation, image()) if kind == "overlay" else getattr(self, kind)(explanation)
+        with written_aside(path) as aside:
+            drawn.save(aside, "PNG")
 
     def _larger_input(self) -> InputSpec:
         spec, times = self.manifest.input, self.times

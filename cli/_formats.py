@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bcos_sdk._aside import written_aside
 from bcos_sdk._extras import require
 from bcos_sdk.results import Explained, Failure, Prediction
 
@@ -79,12 +80,7 @@ def write_parquet(results: Iterable[Prediction | Explained | Failure], path: Pat
     schema = arrow.schema(
         [(name, kinds.get(name, arrow.string() if name in texts else arrow.float64())) for name in COLUMNS]
     )
-    aside = path.with_name(f".{path.name}.partial")
-    try:
-        with parquet.ParquetWriter(aside, schema) as writer:
-            for result in results:
-                rows = [{name: row.get(name) for name in COLUMNS} for row in rows_of(result)]
-                writer.write_table(arrow.Table.from_pylist(rows, schema))
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with written_aside(path) as aside, parquet.ParquetWriter(aside, schema) as writer:
+        for result in results:
+            rows = [{name: row.get(name) for name in COLUMNS} for row in rows_of(result)]
+            writer.write_table(arrow.Table.from_pylist(rows, schema))

@@ -13,6 +13,7 @@ from typing import Any
 
 from PIL import Image
 
+from bcos_sdk._aside import written_aside
 from bcos_sdk.cli._drawings import Artist
 from bcos_sdk.results import Explained, Explanation, Failure, Prediction
 
@@ -27,22 +28,23 @@ def report_entry(path: Path, result: Prediction | Explained | Failure, artist: A
         failure = result if isinstance(result, Failure) else None
         return {"source": str(path), "error": {"code": failure.code, "message": failure.message} if failure else None}
     first, *others = result.explanations
+    image = artist.image(path, first)
     entry: dict[str, Any] = {
         "source": str(path),
         "classes": [score.model_dump() for score in result.prediction.classes[:3]],
         "views": {
-            "image": _picture(artist.image(path, first)),
-            "overlay": _picture(artist.overlay(path, first)),
+            "image": _picture(image),
+            "overlay": _picture(artist.overlay(first, image)),
             "rgba": _picture(artist.rgba(first)),
             "heatmap": _picture(artist.heatmap(first)),
         },
         "explanations": [_figures(explanation) for explanation in result.explanations],
     }
     if others:
-        entry["views"]["second"] = _picture(artist.overlay(path, others[0]))
+        entry["views"]["second"] = _picture(artist.overlay(others[0], image))
         if "vs" not in others[0].target.label.split():
             difference = first - others[0]
-            entry["views"]["delta"] = _picture(artist.overlay(path, difference))
+            entry["views"]["delta"] = _picture(artist.overlay(difference, image))
             entry["explanations"].append(_figures(difference))
     return entry
 
@@ -51,18 +53,13 @@ def write_report(page: Path, title: str, entries: Iterable[dict[str, Any]]) -> N
     """Write aside, entry by entry, and rename: the page is whole, however many entries there are."""
     template = files("bcos_sdk.cli").joinpath("report.html").read_text("utf-8")
     head, tail = template.replace("{{title}}", html.escape(title)).split("{{entries}}")
-    aside = page.with_name(f".{page.name}.partial")
-    try:
-        with aside.open("w", encoding="utf-8") as file:
-            file.write(head)
-            for number, entry in enumerate(entries):
-                # A name like </script> must not end the data.
-                text = json.dumps(entry, ensure_ascii=True).replace("<", "\\u003c")
-                file.write(f"{',' if number else ''}\n{text}")
-            file.write(tail)
-        aside.replace(page)
-    finally:
-        aside.unlink(missing_ok=True)
+    with written_aside(page) as aside, aside.open("w", encoding="utf-8") as file:
+        file.write(head)
+        for number, entry in enumerate(entries):
+            # A name like </script> must not end the data.
+            text = json.dumps(entry, ensure_ascii=True).replace("<", "\\u003c")
+            file.write(f"{',' if number else ''}\n{text}")
+        file.write(tail)
 
 
 def _figures(explanation: Explanation) -> dict[str, Any]:

@@ -24,8 +24,9 @@ def main() -> None:
         paths = [ROOT / "samples" / f"{name}.jpg" for name in SAMPLES]
         for column, (path, result) in enumerate(zip(paths, client.explain(paths), strict=True)):
             (explanation,) = result.explanations
+            image = artist.image(path, explanation)
             left = column * (SIDE + GAP)
-            for row, drawn in enumerate((artist.image(path, explanation), artist.overlay(path, explanation))):
+            for row, drawn in enumerate((image, artist.overlay(explanation, image))):
                 picture.paste(drawn.resize((SIDE, SIDE), Image.Resampling.BICUBIC), (left, row * (SIDE + GAP)))
             target = explanation.target
             label = f"{target.label} {target.probability:.2f}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Literal, cast
 
+from bcos_sdk._extras import installed_version
 from bcos_sdk.backends._driver import probe_driver
 from bcos_sdk.errors import DeviceError
 
@@ -60,8 +60,7 @@ def problem_of(device: Device) -> str | None:
 def _runtime_problem(device: Device) -> str | None:
     if device.provider in providers_of_runtime():
         return None
-    installed = [name for name in ("onnxruntime", "onnxruntime-gpu") if _is_installed(name)]
-    if len(installed) == 2:
+    if installed_version("onnxruntime") and installed_version("onnxruntime-gpu"):
         return (
             "onnxruntime and onnxruntime-gpu are both installed and have overwritten each other; "
             "uninstall both, then: pip install 'bcos-sdk[gpu]'"
@@ -81,14 +80,6 @@ def providers_of_runtime() -> list[str]:
     import onnxruntime
 
     return list(onnxruntime.get_available_providers())
-
-
-def _is_installed(distribution: str) -> bool:
-    try:
-        version(distribution)
-    except PackageNotFoundError:
-        return False
-    return True
 
 
 def unavailable(device: Device, reason: str) -> DeviceError:

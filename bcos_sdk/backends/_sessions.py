@@ -44,17 +44,15 @@ def provider_options(device: Device, bundle: Bundle, graph: Path) -> list[tuple[
 def _tensorrt_options(device: Device, bundle: Bundle, graph: Path) -> dict[str, str]:
     """Engines for every batch up to the largest, kept in the cache of this very bundle."""
     manifest = bundle.manifest
-    height, width = manifest.input.size
     files = (graph.relative_to(bundle.path).as_posix(), manifest.weights)
     folder = cache_dir() / "onnxruntime-tensorrt" / "-".join(manifest.files[name].sha256[:16] for name in files)
     folder.mkdir(parents=True, exist_ok=True)
     engines = str(folder)
-    largest = manifest.max_batch
-    shapes = {}
-    for edge, batch, targets in (("min", 1, 1), ("opt", largest, 1), ("max", largest, largest)):
-        shapes[edge] = f"image:{batch}x6x{height}x{width}"
-        if graph == bundle.explain_graph:
-            shapes[edge] += f",targets:{batch}x{targets}"
+    inputs = bundle.input_shapes(graph)
+    shapes = {
+        edge: ",".join(f"{name}:{'x'.join(map(str, sides[place]))}" for name, sides in inputs.items())
+        for place, edge in enumerate(("min", "opt", "max"))
+    }
     return {
         "device_id": str(device.index),
         "trt_engine_cache_enable": "1",

@@ -1,6 +1,6 @@
 """The bundle: a folder with two ONNX graphs, their weights, and a manifest that vouches for them."""
 
-from bcos_sdk.bundle._bundle import Bundle, open_bundle
+from bcos_sdk.bundle._bundle import Bundle, InputShapes, open_bundle
 from bcos_sdk.bundle._golden import Golden
 from bcos_sdk.bundle._store import BUILTIN_MODEL, builtin_bundle, find_bundle, latest_stored_bundle, stored_bundles
 from bcos_sdk.bundle._write import BundleWriter
@@ -13,6 +13,7 @@ __all__ = [
     "BundleWriter",
     "FileRecord",
     "Golden",
+    "InputShapes",
     "Manifest",
     "ModelRecord",
     "Parity",

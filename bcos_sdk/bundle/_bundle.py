@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from pydantic import ValidationError
 
@@ -16,10 +17,11 @@ from bcos_sdk.bundle._golden import Golden
 from bcos_sdk.bundle.manifest import SCHEMA_VERSION, FileRecord, Manifest
 from bcos_sdk.errors import BundleError, UnknownTargetError
 
-__all__ = ["MANIFEST", "Bundle", "open_bundle"]
+__all__ = ["MANIFEST", "Bundle", "InputShapes", "open_bundle"]
 
 MANIFEST = "manifest.json"
 _LARGEST_MANIFEST = 16 << 20
+InputShapes: TypeAlias = dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,14 @@ class Bundle:
     def golden(self) -> Golden:
         """What this bundle must reproduce wherever it runs."""
         return Golden.read(self.path / self.manifest.golden)
+
+    def input_shapes(self, graph: Path) -> InputShapes:
+        """The smallest, most usual and largest shape of each input of a graph: what engines are made for."""
+        height, width = self.manifest.input.size
+        largest = self.manifest.max_batch
+        image = (1, 6, height, width), (largest, 6, height, width), (largest, 6, height, width)
+        targets = (1, 1), (largest, 1), (largest, largest)
+        return {"image": image, "targets": targets} if graph == self.explain_graph else {"image": image}
 
     def check_targets(self, targets: Iterable[int]) -> None:
         """Refuse a target that the explain graph would answer with zeros, or with another class."""

@@ -1,4 +1,4 @@
-"""Files that are complete or not there: written aside, then renamed."""
+"""An explanation as a file: arrays, or a picture."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
-from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from bcos_sdk._aside import written_aside
 from bcos_sdk.errors import InputError, OutputError
 
 __all__ = ["save_arrays", "save_picture"]
@@ -42,14 +42,8 @@ def save_picture(path: str | os.PathLike[str], picture: Image.Image) -> None:
 
 
 def _write(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    aside = path.with_name(f".{uuid4().hex}")
     try:
-        with aside.open("xb") as file:
+        with written_aside(path) as aside, aside.open("xb") as file:
             write(file)
-        aside.replace(path)
     except OSError as error:
-        aside.unlink(missing_ok=True)
         raise OutputError(f"cannot write {path}: {error.strerror}", source=str(path)) from error
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise

@@ -12,14 +12,13 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from bcos_sdk._aside import written_aside
 from bcos_sdk._hashing import sha256_of
-from bcos_sdk.bundle import Bundle
+from bcos_sdk.bundle import Bundle, InputShapes
 from bcos_sdk.errors import EngineError
 from bcos_sdk.exporters.tensorrt._flavours import Flavour, choose_flavour
 
 __all__ = ["EngineRecord", "build_engines"]
-
-Shapes = dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
 
 
 class EngineRecord(BaseModel):
@@ -36,7 +35,7 @@ class EngineRecord(BaseModel):
     flavour: Flavour
     version: str
     compute_capabilities: tuple[str, ...]
-    profile: Shapes
+    profile: InputShapes
     tf32: bool
     seconds: float
 
@@ -58,32 +57,18 @@ def build_engines(
     return records
 
 
-def profile_of(bundle: Bundle, graph: Path) -> Shapes:
-    """Smallest, most usual and largest shape of every input: from one image to the largest batch, with its targets."""
-    height, width = bundle.manifest.input.size
-    largest = bundle.manifest.max_batch
-    image = tuple((batch, 6, height, width) for batch in (1, largest, largest))
-    shapes: Any = {"image": image}
-    if graph == bundle.explain_graph:
-        shapes["targets"] = ((1, 1), (largest, 1), (largest, largest))
-    return shapes  # type: ignore[no-any-return]
-
-
 def _build(bundle: Bundle, graph: Path, folder: Path, flavour: Flavour, capabilities: tuple[str, ...]) -> EngineRecord:
     where = "-".join(f"sm{capability.replace('.', '')}" for capability in capabilities) or "this-gpu"
     plan = folder / f"{graph.stem}.{flavour}.{where}.plan"
-    aside = plan.with_name(f".{plan.name}.partial")
-    profile = profile_of(bundle, graph)
     job = {
         "flavour": flavour,
         "graph": str(graph),
-        "plan": str(aside),
-        "profile": profile,
+        "profile": bundle.input_shapes(graph),
         "capabilities": capabilities,
     }
     began = time.monotonic()
-    try:
-        said = _run(job, graph.name)
+    with written_aside(plan) as aside:
+        said = _run({**job, "plan": str(aside)}, graph.name)
         manifest = bundle.manifest
         record = EngineRecord(
             plan=plan.name,
@@ -95,14 +80,12 @@ def _build(bundle: Bundle, graph: Path, folder: Path, flavour: Flavour, capabili
             flavour=flavour,
             version=said["version"],
             compute_capabilities=capabilities,
-            profile=profile,
+            profile=bundle.input_shapes(graph),
             tf32=False,
             seconds=round(time.monotonic() - began, 1),
         )
-        aside.replace(plan)
-        plan.with_suffix(".json").write_text(record.model_dump_json(indent=2) + "\n", "utf-8")
-    finally:
-        aside.unlink(missing_ok=True)
+    with written_aside(plan.with_suffix(".json")) as aside:
+        aside.write_text(record.model_dump_json(indent=2) + "\n", "utf-8")
     return record
 
 

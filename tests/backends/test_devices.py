@@ -54,12 +54,12 @@ def test_devices_are_named_in_full() -> None:
 
 def test_a_runtime_without_cuda_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_devices, "providers_of_runtime", lambda: ["CPUExecutionProvider"])
-    monkeypatch.setattr(_devices, "_is_installed", lambda name: name == "onnxruntime")
+    monkeypatch.setattr(_devices, "installed_version", {"onnxruntime": "1.31"}.get)
     problem = problem_of(Device("cuda"))
     assert problem is not None
     assert "no CUDAExecutionProvider" in problem
     assert "bcos-sdk[gpu]" in problem
-    monkeypatch.setattr(_devices, "_is_installed", lambda name: True)
+    monkeypatch.setattr(_devices, "installed_version", lambda name: "1.31")
     both = problem_of(Device("cuda"))
     assert both is not None
     assert "both installed and have overwritten each other" in both

@@ -98,7 +98,7 @@ def test_the_doctor_knows_this_machine() -> None:
 
 
 def test_the_doctor_sees_both_runtimes_and_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_doctor, "_version", lambda name: "1.0")
+    monkeypatch.setattr(_doctor, "installed_version", lambda name: "1.0")
     monkeypatch.setattr(_doctor, "check_device", lambda device: "broken")
     result = run("doctor")
     assert result.exit_code == 1

@@ -15,7 +15,6 @@ from bcos_sdk.backends._driver import Driver
 from bcos_sdk.bundle import Bundle, open_bundle
 from bcos_sdk.errors import DeviceError, EngineError, InputError, MissingExtraError
 from bcos_sdk.exporters.tensorrt import EngineRecord, _flavours, build_engines
-from bcos_sdk.exporters.tensorrt._build import profile_of
 
 pytest.importorskip("tensorrt_rtx", reason="pip install 'bcos-sdk[trt-rtx]' builds engines without a GPU")
 
@@ -43,9 +42,9 @@ def test_engines_are_built_ahead_of_time(bundle: Bundle, capabilities: tuple[str
 
 def test_profiles_reach_from_one_image_to_the_largest_batch(bundle: Bundle) -> None:
     image = ((1, 6, *SIZE), (MAX_BATCH, 6, *SIZE), (MAX_BATCH, 6, *SIZE))
-    assert profile_of(bundle, bundle.predict_graph) == {"image": image}
+    assert bundle.input_shapes(bundle.predict_graph) == {"image": image}
     targets = ((1, 1), (MAX_BATCH, 1), (MAX_BATCH, MAX_BATCH))
-    assert profile_of(bundle, bundle.explain_graph) == {"image": image, "targets": targets}
+    assert bundle.input_shapes(bundle.explain_graph) == {"image": image, "targets": targets}
 
 
 def test_a_graph_that_tensorrt_refuses_is_named_and_leaves_nothing(bundle: Bundle) -> None:
