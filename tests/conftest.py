@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
 import torch
+from PIL import Image
+from support.bundles import random_pixels, small_bundle
+from support.slow import SlowBackend
 
+from bcos_sdk import Client
 from bcos_sdk.bundle import Bundle
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -75,6 +80,26 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.line(f"{'model':<28} {heading} {'seconds':>8} {'MB':>8}")
         for name, figures in exports.items():
             terminalreporter.line(f"{name:<28} {figures}")
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with Client(small_bundle().path, device="cpu") as made:
+        yield made
+
+
+@pytest.fixture
+def photograph(tmp_path: Path) -> Path:
+    path = tmp_path / "photo.png"
+    Image.fromarray(random_pixels(1, size=(90, 120))[0]).save(path)
+    return path
+
+
+@pytest.fixture
+def slow() -> Iterator[SlowBackend]:
+    backend = SlowBackend()
+    yield backend
+    backend.go.set()
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,88 @@
+"""A device that answers when it is told to, and what to watch it with."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bcos_sdk import Client, Limits
+from bcos_sdk.backends import Device, ExplainOutputs
+from bcos_sdk.client._deadline import Deadline
+from bcos_sdk.client._engine import Engine
+from support.bundles import LABELS, random_pixels, small_bundle
+
+PIXELS = random_pixels(12)
+
+
+class SlowBackend:
+    """Answers with zeros when it is let go, and remembers what it was asked."""
+
+    device = Device("cpu")
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, int]] = []
+        self.go = threading.Event()
+        self.begun = threading.Event()
+        self.closed = False
+
+    def predict(self, images: Any) -> Any:
+        self.batches.append((len(images), 0))
+        self._wait()
+        return np.zeros((len(images), len(LABELS)), np.float32)
+
+    def explain(self, images: Any, targets: Any, *, weights: bool) -> ExplainOutputs:
+        self.batches.append(targets.shape)
+        self._wait()
+        rows, size = targets.shape, images.shape[2:]
+        return ExplainOutputs(
+            logits=np.zeros((rows[0], len(LABELS)), np.float32),
+            classes=np.maximum(targets, 0),
+            contributions=np.zeros((*rows, *size), np.float32),
+            bias_terms=np.zeros((*rows, 2), np.float32),
+            weights=np.zeros((*rows, 6, *size), np.float32) if weights else None,
+        )
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _wait(self) -> None:
+        self.begun.set()
+        assert self.go.wait(30)
+
+
+def engine(backend: Any, *, queue: int = 256, max_batch: int = 8) -> Engine:
+    manifest = small_bundle().manifest
+    return Engine(manifest, backend, max_batch=max_batch, on_incomplete="raise", limits=Limits(queue=queue))
+
+
+def predict(engine: Engine, count: int = 1, seconds: float | None = None) -> list[Any]:
+    return [outcome for _, outcome in engine.predictions(PIXELS[:count], Deadline(seconds), top_k=1)]
+
+
+def explain(engine: Engine, targets: Any, count: int = 1, *, weights: bool = False) -> list[Any]:
+    outcomes = engine.explanations(PIXELS[:count], Deadline(None), targets=targets, top_k=1, weights=weights)
+    return [outcome for _, outcome in outcomes]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.002)
+
+
+def waiting(engine: Engine) -> int:
+    return sum(len(job.images) for job in engine._runner._waiting)
+
+
+class SlowClient(Client):
+    """A client whose device answers when it is told to."""
+
+    def __init__(self, backend: SlowBackend, queue: int) -> None:
+        super().__init__(small_bundle().path, device="cpu", limits=Limits(queue=queue))
+        self._engine.close()
+        self._engine = engine(backend, queue=10_000)
