@@ -10,6 +10,7 @@ from bcos_sdk.errors import MissingExtraError
 __all__ = ["installed_version", "require"]
 
 _EXTRA_OF_MODULE = {
+    "cuda.bindings": "trt",
     "filelock": "export",
     "onnx": "export",
     "onnxruntime": "cpu",

@@ -9,15 +9,26 @@ from typing import Any
 
 import click
 
+from bcos_sdk._driver import probe_driver
 from bcos_sdk._extras import installed_version
 from bcos_sdk._paths import cache_dir, store_dir
-from bcos_sdk.backends import Device, check_device, probe_driver
+from bcos_sdk.backends import Device, check_device
 from bcos_sdk.bundle import stored_bundles
 from bcos_sdk.cli._tables import pairs
 
 __all__ = ["doctor"]
 
-_PACKAGES = ("bcos-sdk", "onnxruntime", "onnxruntime-gpu", "torch", "onnx", "onnxscript", "tensorrt", "tensorrt-rtx")
+_PACKAGES = (
+    "bcos-sdk",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "torch",
+    "onnx",
+    "onnxscript",
+    "tensorrt",
+    "tensorrt-rtx",
+    "cuda-bindings",
+)
 
 
 @click.command()
@@ -55,8 +66,8 @@ def examine() -> dict[str, Any]:
         "platform": platform.platform(),
         "executable": sys.executable,
         "packages": packages,
-        "driver": {"gpus": driver.gpus, "problem": driver.problem},
-        "devices": {str(device): check_device(device) for device in _devices(driver.gpus)},
+        "driver": driver.model_dump(mode="json"),
+        "devices": {str(device): check_device(device) for device in _devices(len(driver.gpus))},
         "store": {"path": str(store_dir()), "models": stored_bundles()},
         "cache": str(cache_dir()),
         "warnings": warnings,
@@ -74,7 +85,8 @@ def _text(found: dict[str, Any]) -> str:
     driver, store = found["driver"], found["store"]
     rows = [("python", f"{found['python']}  {found['executable']}"), ("platform", found["platform"])]
     rows += [(name, version or "not installed") for name, version in found["packages"].items()]
-    rows += [("driver", driver["problem"] or f"{driver['gpus']} GPUs")]
+    gpus = [f"{gpu['name']} ({gpu['capability']})" for gpu in driver["gpus"]]
+    rows += [("driver", driver["problem"] or f"{driver['version']}, CUDA {driver['cuda']}: {', '.join(gpus)}")]
     rows += [
         (f"device {name}", "works" if not problem else f"no: {problem}") for name, problem in found["devices"].items()
     ]

@@ -12,6 +12,7 @@ from bcos_sdk._paths import store_dir
 from bcos_sdk.bundle import Bundle
 from bcos_sdk.cli._factory import build_own, is_factory, parse_size
 from bcos_sdk.cli._tables import columns
+from bcos_sdk.engines import EngineRecord, build_engines, choose_flavour
 from bcos_sdk.errors import InputError
 from bcos_sdk.registry import builtin_registry
 from bcos_sdk.registry.schema import InputSpec
@@ -30,6 +31,7 @@ _FILE = click.Path(path_type=Path)
 @click.option("--force", is_flag=True, help="Replace a bundle that is there.")
 @click.option("--trt", is_flag=True, help="Also build TensorRT engines, for the GPU at hand or as named next.")
 @click.option("--compute-capability", "capabilities", metavar="X.Y,...", help="Build engines ahead of time for these.")
+@click.option("--tf32", is_flag=True, help="Let engines multiply with 10 bits of mantissa: faster, less exact.")
 @click.option("--input-size", callback=parse_size, metavar="H[xW]", help="Of a network of your own; default: 224.")
 @click.option("--resize", type=click.IntRange(1), help="Shorter side before the crop, of a network of your own.")
 @click.option("--labels", type=_FILE, help="A file with one class per line, of a network of your own.")
@@ -42,6 +44,7 @@ def export(
     force: bool,
     trt: bool,
     capabilities: str | None,
+    tf32: bool,
     input_size: tuple[int, int] | None,
     resize: int | None,
     labels: Path | None,
@@ -66,11 +69,10 @@ def export(
     if idle:
         whose = "the factory loads its own weights" if is_factory(model) else "the registry knows them"
         raise click.UsageError(f"{', '.join(idle)} does nothing here: {whose}")
-    if capabilities and not trt:
-        raise click.UsageError("--compute-capability does nothing without --trt")
+    if (capabilities or tf32) and not trt:
+        raise click.UsageError(f"{'--compute-capability' if capabilities else '--tf32'} does nothing without --trt")
     named = [part.strip() for part in (capabilities or "").split(",") if part.strip()]
     from bcos_sdk.exporters import export as export_module
-    from bcos_sdk.exporters.tensorrt import build_engines, choose_flavour
 
     if trt:
         choose_flavour(named)  # what cannot be built is said before an export is worth any work
@@ -87,9 +89,15 @@ def export(
         click.echo(f"[{time.monotonic() - began:5.1f} s] {stage}", err=True)
 
     bundle = export_module(network, target, name=name, max_batch=max_batch, force=force, progress=progress, **described)
-    engines = build_engines(bundle, compute_capabilities=named, progress=progress) if trt else []
+    engines = build_engines(bundle, compute_capabilities=named, tf32=tf32, progress=progress) if trt else []
     progress("done")
     _show(bundle, engines, str(output) if output else name)
+
+
+def _engine_row(engine: tuple[str, EngineRecord]) -> tuple[str, ...]:
+    name, record = engine
+    peak = "-" if record.peak_memory is None else f"{record.peak_memory / 1e6:.0f}"
+    return name, f"{record.size / 1e6:.1f}", f"{record.seconds:.1f}", peak, f"{record.key.flavour} {record.key.version}"
 
 
 def _from_registry(model: str, weights: Path | None, random_weights: bool) -> tuple[Any, dict[str, Any]]:
@@ -114,7 +122,7 @@ def _own_input(size: tuple[int, int], resize: int | None, labels: Path | None) -
     return {"labels": names, "preprocessing": spec}
 
 
-def _show(bundle: Bundle, engines: list[Any], name: str) -> None:
+def _show(bundle: Bundle, engines: list[tuple[str, EngineRecord]], name: str) -> None:
     from bcos_sdk.exporters import parity_table
 
     header, *rows = parity_table(bundle.manifest.parity, bundle.manifest.parity_limits)
@@ -124,8 +132,7 @@ def _show(bundle: Bundle, engines: list[Any], name: str) -> None:
     for file, record in bundle.manifest.files.items():
         click.echo(f"  {file:<14} {record.size / 1e3:>10,.0f} kB")
     if engines:
-        built = [(one.plan, f"{one.size / 1e6:.1f}", f"{one.seconds:.1f}", one.flavour, one.version) for one in engines]
-        click.echo("\n" + columns(["ENGINE", "MB", "SECONDS", "BUILT WITH", "VERSION"], built))
-        click.echo("Built and not run: that takes a GPU.")
+        click.echo("\n" + columns(["ENGINE", "MB", "SECONDS", "PEAK MB", "BUILT WITH"], [*map(_engine_row, engines)]))
+        click.echo(f"Built, not run: on the GPU, `bcos-sdk validate {name} --device tensorrt` runs them.")
     click.echo(f"\nNext:\n  bcos-sdk predict IMAGES --explain --report --model {name}")
     click.echo(f'  python -c \'from bcos_sdk import Client; print(Client("{name}").predict("IMAGE"))\'')

@@ -13,6 +13,7 @@ from support.bundles import random_pixels, small_bundle
 from support.slow import SlowBackend
 
 from bcos_sdk import Client
+from bcos_sdk._driver import probe_driver
 from bcos_sdk.bundle import Bundle
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -35,8 +36,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "full" in item.keywords and not config.getoption("--full"):
             item.add_marker(pytest.mark.skip(reason="full-size matrix: run `make test-full`"))
-        if "gpu" in item.keywords and not torch.cuda.is_available():
-            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU and driver"))
+        if "gpu" in item.keywords and (problem := probe_driver().problem):
+            item.add_marker(pytest.mark.skip(reason=f"needs an NVIDIA GPU, but {problem}: run `make test-gpu` on one"))
 
 
 @pytest.fixture
@@ -109,5 +110,5 @@ def _same_random_numbers() -> None:
 
 @pytest.fixture(autouse=True)
 def _store_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees, or adds to, the models of whoever runs it."""
+    """No test sees, or adds to, the models and engines of whoever runs it."""
     monkeypatch.setenv("BCOS_SDK_STORE", str(tmp_path_factory.getbasetemp() / "store"))

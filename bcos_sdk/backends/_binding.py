@@ -11,18 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bcos_sdk.backends._devices import Device
+from bcos_sdk.backends._graphs import Tensor
 
-__all__ = ["BoundGraph", "Tensor"]
+__all__ = ["BoundGraph"]
 
 _SHAPES_KEPT = 8
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """The shape and dtype of an output, known before the graph runs."""
-
-    shape: tuple[int, ...]
-    dtype: str
 
 
 class BoundGraph:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import numpy as np
 
 from bcos_sdk.backends._devices import Device, problem_of
-from bcos_sdk.backends._sessions import open_session
+from bcos_sdk.backends._sessions import open_session, provider_options
 from bcos_sdk.errors import BcosError
 
 __all__ = ["check_device"]
@@ -19,13 +19,14 @@ _ADD = base64.b64decode("CAo6NQoOCgF4CgF4EgF5IgNBZGQSAWdaDwoBeBIKCggIARIECgIIAmI
 
 def check_device(device: Device) -> str | None:
     """None if the device computes, else why it does not."""
+    if device.kind == "tensorrt":  # asking it for its problems includes trying it
+        return problem_of(device)
     if find_spec("onnxruntime") is None:
         return "ONNX Runtime is not installed; pip install 'bcos-sdk[cpu]' or 'bcos-sdk[gpu]'"
     if problem := problem_of(device):
         return problem
-    options = {} if device.kind == "cpu" else {"device_id": str(device.index)}
     try:
-        session = open_session(_ADD, device, None, [(device.provider, options)])
+        session = open_session(_ADD, device, None, provider_options(device))
         (result,) = session.run(None, {"x": np.array([1, 2], np.float32)})
     except BcosError as error:
         return error.message

@@ -7,18 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from bcos_sdk._driver import probe_driver
 from bcos_sdk._extras import installed_version
-from bcos_sdk.backends._driver import probe_driver
+from bcos_sdk.engines import flavour_problem, installed_flavours
 from bcos_sdk.errors import DeviceError
 
 __all__ = ["PROVIDERS", "Device", "parse_device", "problem_of", "unavailable"]
 
 Kind = Literal["cpu", "cuda", "tensorrt"]
-PROVIDERS: dict[Kind, str] = {
-    "cpu": "CPUExecutionProvider",
-    "cuda": "CUDAExecutionProvider",
-    "tensorrt": "TensorrtExecutionProvider",
-}
+PROVIDERS: dict[Kind, str] = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+"""The execution providers of ONNX Runtime; TensorRT is run without it."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +28,6 @@ class Device:
 
     def __str__(self) -> str:
         return self.kind if self.kind == "cpu" else f"{self.kind}:{self.index}"
-
-    @property
-    def provider(self) -> str:
-        """The execution provider of ONNX Runtime that stands for it."""
-        return PROVIDERS[self.kind]
 
 
 def parse_device(text: str) -> Device | None:
@@ -52,27 +45,45 @@ def parse_device(text: str) -> Device | None:
 
 
 def problem_of(device: Device) -> str | None:
-    """Why a device cannot be used, as far as that can be told without a session; None if nothing speaks against it."""
-    checks: tuple[Callable[[Device], str | None], ...] = (_runtime_problem, _driver_problem)
-    return None if device.kind == "cpu" else next(filter(None, (check(device) for check in checks)), None)
+    """Why a device cannot be used, as far as that can be told without a graph; None if nothing speaks against it."""
+    return next(filter(None, (check(device) for check in _CHECKS[device.kind])), None)
 
 
-def _runtime_problem(device: Device) -> str | None:
-    if device.provider in providers_of_runtime():
+def _runtime_problem(_device: Device) -> str | None:
+    if PROVIDERS["cuda"] in providers_of_runtime():
         return None
     if installed_version("onnxruntime") and installed_version("onnxruntime-gpu"):
         return (
             "onnxruntime and onnxruntime-gpu are both installed and have overwritten each other; "
             "uninstall both, then: pip install 'bcos-sdk[gpu]'"
         )
-    return f"this ONNX Runtime has no {device.provider}; pip uninstall onnxruntime, then: pip install 'bcos-sdk[gpu]'"
+    return "this ONNX Runtime has no CUDA; pip uninstall onnxruntime, then: pip install 'bcos-sdk[gpu]'"
 
 
 def _driver_problem(device: Device) -> str | None:
     driver = probe_driver()
-    if driver.problem is None and device.index >= driver.gpus:
-        return f"there are {driver.gpus} GPUs, numbered from 0"
+    if driver.problem is None and device.index >= len(driver.gpus):
+        return f"there are {len(driver.gpus)} GPUs, numbered from 0"
     return driver.problem
+
+
+def _package_problem(_device: Device) -> str | None:
+    if installed_flavours():
+        return None
+    return "TensorRT is not installed; pip install 'bcos-sdk[trt]' or 'bcos-sdk[trt-rtx]'"
+
+
+def _flavours_problem(device: Device) -> str | None:
+    """Comes last: TensorRT may crash without a driver, even in the process that it is tried in."""
+    problems = [flavour_problem(flavour, device.index) for flavour in installed_flavours()]
+    return None if None in problems else "; ".join(filter(None, problems))
+
+
+_CHECKS: dict[Kind, tuple[Callable[[Device], str | None], ...]] = {
+    "cpu": (),
+    "cuda": (_runtime_problem, _driver_problem),
+    "tensorrt": (_package_problem, _driver_problem, _flavours_problem),
+}
 
 
 def providers_of_runtime() -> list[str]:

@@ -3,38 +3,62 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from bcos_sdk._extras import require
 from bcos_sdk.backends._devices import Device, parse_device, problem_of, unavailable
+from bcos_sdk.backends._graphs import GraphBackend
 from bcos_sdk.backends._interface import Backend
-from bcos_sdk.backends._onnxruntime import OnnxRuntimeBackend
+from bcos_sdk.backends._onnxruntime import open_session_graph
 from bcos_sdk.backends._selftest import SelfTestedBackend
+from bcos_sdk.backends._tensorrt import has_engines, open_engine_graph
 from bcos_sdk.bundle import Bundle
-from bcos_sdk.errors import DeviceError, SelfTestError
+from bcos_sdk.errors import BcosError, DeviceError, EngineError, SelfTestError
 
 __all__ = ["open_backend"]
 
 logger = logging.getLogger("bcos_sdk")
 
 
-def open_backend(bundle: Bundle, device: str = "auto", *, threads: int | None = None) -> Backend:
+def open_backend(bundle: Bundle, device: str = "auto", *, threads: int | None = None, tf32: bool = False) -> Backend:
     """The bundle on the device asked for, or an error; for "auto" on a GPU if one really works, else on the CPU."""
     named = parse_device(device)
-    require("onnxruntime", purpose="Running a model")
     if named is not None:
-        return _open(bundle, named, threads)
+        return _open(bundle, named, threads, tf32)
+    reasons = []
+    for candidate in (Device("tensorrt"), Device("cuda")):
+        opened = _try_open(bundle, candidate, threads, tf32)
+        if isinstance(opened, str):
+            reasons.append(opened)
+        else:
+            logger.info("device auto: %s", opened.device)
+            return opened
+    logger.info("device auto: cpu, since %s", "; ".join(reasons))
+    return _open(bundle, Device("cpu"), threads, tf32)
+
+
+def _try_open(bundle: Bundle, device: Device, threads: int | None, tf32: bool) -> Backend | str:
+    """The bundle on that device if nothing need be built for it, or why not."""
     try:
-        backend = _open(bundle, Device("cuda"), threads)
-    except (DeviceError, SelfTestError) as error:
-        backend = _open(bundle, Device("cpu"), threads)
-        logger.info("device auto: cpu, since %s", error.message)
-    else:
-        logger.info("device auto: %s", backend.device)
-    return backend
+        if device.kind == "tensorrt" and problem_of(device) is None and not has_engines(bundle, device, tf32=tf32):
+            raise unavailable(device, "no engine that fits is at hand, and building one takes minutes")
+        return _open(bundle, device, threads, tf32)
+    except (DeviceError, EngineError, SelfTestError) as error:
+        return error.message
 
 
-def _open(bundle: Bundle, device: Device, threads: int | None) -> Backend:
+def _open(bundle: Bundle, device: Device, threads: int | None, tf32: bool) -> Backend:
+    if device.kind != "tensorrt":
+        require("onnxruntime", purpose="Running a model")
     problem = problem_of(device)
     if problem is not None:
         raise unavailable(device, problem)
-    return SelfTestedBackend(OnnxRuntimeBackend(bundle, device, threads=threads), bundle)
+    if device.kind == "tensorrt":
+        opened = GraphBackend(bundle, device, partial(open_engine_graph, bundle=bundle, device=device, tf32=tf32))
+    else:
+        opened = GraphBackend(bundle, device, partial(open_session_graph, device=device, threads=threads, tf32=tf32))
+    try:
+        return SelfTestedBackend(opened, bundle)
+    except BcosError:
+        opened.close()
+        raise

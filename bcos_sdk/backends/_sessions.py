@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bcos_sdk._paths import cache_dir
 from bcos_sdk.backends._devices import PROVIDERS, Device, unavailable
-from bcos_sdk.bundle import Bundle
 from bcos_sdk.errors import BcosError, BundleError, InferenceError, OutOfMemoryError
 
 __all__ = ["foreign_nodes", "open_session", "provider_options", "translate_error"]
-
-logger = logging.getLogger("bcos_sdk")
 
 _RECORD_ASSIGNMENT = "session.record_ep_graph_assignment_info"
 # Sizes are computed on the CPU on purpose: they decide where data goes and are no data themselves.
@@ -25,42 +19,17 @@ _SIZE_OPERATORS = {"Shape", "Gather", "Slice", "Concat", "Cast", "Unsqueeze", "S
 _MEMORY_WORDS = ("out of memory", "failed to allocate", "bad allocation", "bad_alloc", "cuda failure 2:")
 
 
-def provider_options(device: Device, bundle: Bundle, graph: Path) -> list[tuple[str, dict[str, str]]]:
-    """The execution providers for a graph of the bundle, first choice first, with their options."""
+def provider_options(device: Device, *, tf32: bool = False) -> list[tuple[str, dict[str, str]]]:
+    """The execution provider for the device, with its options."""
     if device.kind == "cpu":
         return [(PROVIDERS["cpu"], {})]
     cuda = {
         "device_id": str(device.index),
-        "use_tf32": "0",  # its 10 bits of mantissa would break the certificate
+        "use_tf32": str(int(tf32)),  # its 10 bits of mantissa break the certificate of full precision
         "cudnn_conv_algo_search": "HEURISTIC",  # the exhaustive one searches again for every batch size
         "arena_extend_strategy": "kSameAsRequested",
     }
-    providers = [(PROVIDERS["cuda"], cuda)]
-    if device.kind == "tensorrt":
-        providers.insert(0, (PROVIDERS["tensorrt"], _tensorrt_options(device, bundle, graph)))
-    return providers
-
-
-def _tensorrt_options(device: Device, bundle: Bundle, graph: Path) -> dict[str, str]:
-    """Engines for every batch up to the largest, kept in the cache of this very bundle."""
-    manifest = bundle.manifest
-    files = (graph.relative_to(bundle.path).as_posix(), manifest.weights)
-    folder = cache_dir() / "onnxruntime-tensorrt" / "-".join(manifest.files[name].sha256[:16] for name in files)
-    folder.mkdir(parents=True, exist_ok=True)
-    engines = str(folder)
-    inputs = bundle.input_shapes(graph)
-    shapes = {
-        edge: ",".join(f"{name}:{'x'.join(map(str, sides[place]))}" for name, sides in inputs.items())
-        for place, edge in enumerate(("min", "opt", "max"))
-    }
-    return {
-        "device_id": str(device.index),
-        "trt_engine_cache_enable": "1",
-        "trt_engine_cache_path": engines,
-        "trt_timing_cache_enable": "1",
-        "trt_timing_cache_path": engines,
-        **{f"trt_profile_{edge}_shapes": text for edge, text in shapes.items()},
-    }
+    return [(PROVIDERS["cuda"], cuda)]
 
 
 def open_session(graph: Path | bytes, device: Device, threads: int | None, providers: Sequence[tuple[str, Any]]) -> Any:
@@ -72,10 +41,6 @@ def open_session(graph: Path | bytes, device: Device, threads: int | None, provi
     options.intra_op_num_threads = threads or 0
     if device.kind != "cpu":
         options.add_session_config_entry(_RECORD_ASSIGNMENT, "1")
-        if device.kind == "tensorrt" and "NVIDIA_TF32_OVERRIDE" not in os.environ:
-            # TensorRT multiplies with 10 bits of mantissa unless it is told not to; its provider has no option for it.
-            logger.info("NVIDIA_TF32_OVERRIDE=0 is set for this process")
-            os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
         with contextlib.redirect_stdout(sys.stderr):  # what it cannot find it prints
             onnxruntime.preload_dlls()
     try:
@@ -94,7 +59,7 @@ def open_session(graph: Path | bytes, device: Device, threads: int | None, provi
 def check_session(session: Any, device: Device) -> None:
     """Ask the session itself where it runs: what it was given is only a wish."""
     running = session.get_providers()
-    if device.provider not in running:
+    if PROVIDERS[device.kind] not in running:
         raise unavailable(
             device,
             f"ONNX Runtime went to {', '.join(running)} instead; its log says what it misses, often the CUDA libraries "

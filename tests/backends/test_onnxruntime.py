@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from support.bundles import LABELS, SIZE, copy_of, cropped, random_pixels, sign_again, small_bundle
+from support.bundles import LABELS, SIZE, copy_of, cpu_backend, cropped, random_pixels, sign_again, small_bundle
 
 from bcos_sdk.backends import Device
 from bcos_sdk.backends._binding import BoundGraph
-from bcos_sdk.backends._onnxruntime import HostGraph, OnnxRuntimeBackend, explain_outputs
+from bcos_sdk.backends._graphs import explain_outputs
+from bcos_sdk.backends._onnxruntime import HostGraph
 from bcos_sdk.backends._sessions import open_session, provider_options
 from bcos_sdk.bundle import Bundle, open_bundle
 from bcos_sdk.errors import BundleError, ClientClosedError, InferenceError
@@ -21,9 +22,7 @@ from bcos_sdk.images import encode
 @pytest.fixture(scope="module")
 def session() -> Any:
     bundle = small_bundle()
-    return open_session(
-        bundle.explain_graph, Device("cpu"), 1, provider_options(Device("cpu"), bundle, bundle.explain_graph)
-    )
+    return open_session(bundle.explain_graph, Device("cpu"), 1, provider_options(Device("cpu")))
 
 
 def batch(count: int, seed: int = 0) -> npt.NDArray[np.float32]:
@@ -81,13 +80,12 @@ def test_buffers_are_made_on_the_device_that_was_asked_for(session: Any, monkeyp
             asked.append(arguments)
 
     monkeypatch.setattr(onnxruntime, "OrtValue", Recorder)
-    for kind in ("cuda", "tensorrt"):
-        BoundGraph(session, Device(kind, 1))._allocate((2, 6, *SIZE), "float32")
-    assert asked == [([2, 6, *SIZE], np.float32, "cuda", 1)] * 2
+    BoundGraph(session, Device("cuda", 1))._allocate((2, 6, *SIZE), "float32")
+    assert asked == [([2, 6, *SIZE], np.float32, "cuda", 1)]
 
 
 def test_who_only_predicts_never_loads_the_explain_graph() -> None:
-    backend = OnnxRuntimeBackend(small_bundle(), Device("cpu"))
+    backend = cpu_backend(small_bundle())
     backend.predict(batch(2))
     assert [path.name for path in backend._graphs] == ["predict.onnx"]
     backend.explain(batch(1), np.array([[-1]]), weights=False)
@@ -95,20 +93,18 @@ def test_who_only_predicts_never_loads_the_explain_graph() -> None:
 
 
 def test_both_graphs_agree_on_the_logits() -> None:
-    backend = OnnxRuntimeBackend(small_bundle(), Device("cpu"))
+    backend = cpu_backend(small_bundle())
     logits = backend.predict(batch(3))
     np.testing.assert_allclose(backend.explain(batch(3), np.full((3, 1), -1), weights=False).logits, logits, rtol=1e-5)
 
 
 def test_threads_reach_the_session() -> None:
-    bundle = small_bundle()
-    options = provider_options(Device("cpu"), bundle, bundle.explain_graph)
-    session = open_session(bundle.predict_graph, Device("cpu"), 3, options)
+    session = open_session(small_bundle().predict_graph, Device("cpu"), 3, provider_options(Device("cpu")))
     assert session.get_session_options().intra_op_num_threads == 3
 
 
 def test_failures_while_running_are_typed() -> None:
-    backend = OnnxRuntimeBackend(small_bundle(), Device("cpu"))
+    backend = cpu_backend(small_bundle())
     with pytest.raises(InferenceError, match="failed on a batch of 2"):
         backend.predict(np.zeros((2, 6, 1, 1), np.float32))
     backend.close()
@@ -122,4 +118,4 @@ def test_a_graph_that_onnxruntime_refuses(tmp_path: Any) -> None:
     sign_again(folder)
     bundle: Bundle = open_bundle(folder)
     with pytest.raises(BundleError, match=r"cannot load .*explain\.onnx"):
-        OnnxRuntimeBackend(bundle, Device("cpu")).explain(batch(1), np.array([[0]]), weights=False)
+        cpu_backend(bundle).explain(batch(1), np.array([[0]]), weights=False)

@@ -14,7 +14,7 @@ from onnx import numpy_helper
 from support.bundles import copy_of, cropped, edit_manifest, random_pixels, sign_again, small_bundle, small_network
 
 from bcos_sdk import Client, Explained, Failure
-from bcos_sdk.backends._onnxruntime import OnnxRuntimeBackend
+from bcos_sdk.backends._graphs import GraphBackend
 from bcos_sdk.errors import BundleError, IncompleteExplanationError, SelfTestError
 from bcos_sdk.exporters import export
 from bcos_sdk.images import encode
@@ -55,7 +55,7 @@ def silence_the_self_test(bundle: Path) -> None:
 
 def spoil_one_image(monkeypatch: pytest.MonkeyPatch, spoil: Any) -> None:
     """The graph is right; the device gets the second image of a batch wrong."""
-    explain = OnnxRuntimeBackend.explain
+    explain = GraphBackend.explain
 
     def spoiling(self: Any, images: Any, targets: Any, *, weights: bool) -> Any:
         outputs = explain(self, images, targets, weights=weights)
@@ -63,7 +63,7 @@ def spoil_one_image(monkeypatch: pytest.MonkeyPatch, spoil: Any) -> None:
             spoil(outputs)
         return outputs
 
-    monkeypatch.setattr(OnnxRuntimeBackend, "explain", spoiling)
+    monkeypatch.setattr(GraphBackend, "explain", spoiling)
 
 
 def kinds(results: list[Any]) -> list[type]:

@@ -17,6 +17,9 @@ from torch import Tensor, nn
 
 from bcos_sdk import Client, Prediction
 from bcos_sdk._hashing import sha256_of
+from bcos_sdk.backends import Device
+from bcos_sdk.backends._graphs import GraphBackend
+from bcos_sdk.backends._onnxruntime import open_session_graph
 from bcos_sdk.bundle import Bundle
 from bcos_sdk.exporters import export
 from bcos_sdk.models.layers import BcosConv2d
@@ -61,6 +64,12 @@ def small_bundle(probability: str = "sigmoid", *, labels: bool = True) -> Bundle
         max_batch=MAX_BATCH,
         probability=probability,  # type: ignore[arg-type]
     )
+
+
+def cpu_backend(bundle: Bundle) -> GraphBackend:
+    """Its graphs in ONNX Runtime, with nothing around them."""
+    open_graph = functools.partial(open_session_graph, device=Device("cpu"), threads=None, tf32=False)
+    return GraphBackend(bundle, Device("cpu"), open_graph)
 
 
 def copy_of(bundle: Bundle, target: Path) -> Path:

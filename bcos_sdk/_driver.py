@@ -1,0 +1,101 @@
+"""Is there an NVIDIA driver that works, and which GPUs does it offer? Asked in a process of its own.
+
+`cuInit` in the caller's process would spoil CUDA for its later forks, and a broken driver could end it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+__all__ = ["Driver", "Gpu", "ask_driver", "probe_driver"]
+
+_SECONDS = 60
+_PROGRAM = """
+import ctypes, json, sys
+
+windows = sys.platform == "win32"
+try:
+    cuda = ctypes.CDLL("nvcuda.dll" if windows else "libcuda.so.1")
+except OSError:
+    sys.exit("no NVIDIA driver is installed")
+
+def ask(function, *arguments):
+    status = getattr(cuda, function)(*arguments)
+    if status:
+        sys.exit(f"the NVIDIA driver answers with CUDA error {status}")
+
+def number(function, *arguments):
+    answer = ctypes.c_int(0)
+    ask(function, ctypes.byref(answer), *arguments)
+    return answer.value
+
+ask("cuInit", 0)
+gpus = []
+for index in range(number("cuDeviceGetCount")):
+    device = number("cuDeviceGet", index)
+    name = ctypes.create_string_buffer(256)
+    ask("cuDeviceGetName", name, len(name), device)
+    major, minor = (number("cuDeviceGetAttribute", attribute, device) for attribute in (75, 76))
+    gpus.append({"name": name.value.decode(errors="replace"), "capability": f"{major}.{minor}"})
+level = number("cuDriverGetVersion")
+version = ctypes.create_string_buffer(80)
+try:
+    nvml = ctypes.CDLL("nvml.dll" if windows else "libnvidia-ml.so.1")
+    nvml.nvmlInit_v2() or nvml.nvmlSystemGetDriverVersion(version, len(version))
+except (OSError, AttributeError):
+    pass
+cuda_version = f"{level // 1000}.{level % 1000 // 10}"
+print(json.dumps({"gpus": gpus, "cuda": cuda_version, "version": version.value.decode() or "unknown"}))
+"""
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Gpu(_Answer):
+    """The name of a GPU, and its compute capability as "8.9"."""
+
+    name: str
+    capability: str
+
+
+class Driver(_Answer):
+    """The GPUs that the driver offers, the CUDA it speaks and its own version; or why it offers none."""
+
+    gpus: tuple[Gpu, ...] = ()
+    cuda: str = "unknown"
+    version: str = "unknown"
+    problem: str | None = None
+
+
+@cache
+def probe_driver() -> Driver:
+    """The driver of this machine; asked once."""
+    return ask_driver([sys.executable, "-I", "-c", _PROGRAM])
+
+
+def ask_driver(command: Sequence[str]) -> Driver:
+    """Run a program that prints what the driver offers, or ends with the reason why it offers nothing."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        return Driver(problem=f"the NVIDIA driver does not answer within {_SECONDS} s")
+    except OSError as error:
+        return Driver(problem=f"the NVIDIA driver could not be asked: {error}")
+    if done.returncode < 0:
+        return Driver(problem=f"the NVIDIA driver crashed with signal {-done.returncode}")
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        return Driver(problem=lines[-1] if lines else "the NVIDIA driver could not be asked")
+    lines = done.stdout.strip().splitlines()
+    try:
+        driver = Driver.model_validate_json(lines[-1] if lines else "")
+    except ValidationError:
+        return Driver(problem="the NVIDIA driver could not be asked")
+    return driver if driver.gpus else Driver(problem="the NVIDIA driver sees no GPU")

@@ -1,0 +1,88 @@
+"""A bundle's two graphs behind the interface of a backend, whatever it is that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from bcos_sdk.backends._devices import Device
+from bcos_sdk.backends._interface import ExplainOutputs, Floats, Integers
+from bcos_sdk.bundle import Bundle, Manifest
+from bcos_sdk.errors import ClientClosedError
+
+__all__ = ["Arrays", "Graph", "GraphBackend", "Tensor", "explain_outputs"]
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """The shape and dtype of an output, known before the graph runs."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Graph(Protocol):
+    """One graph, ready to run."""
+
+    def run(self, feed: Mapping[str, npt.NDArray[Any]], outputs: Mapping[str, Tensor]) -> Arrays:
+        """The outputs asked for; nobody else holds their arrays. What goes wrong is raised as a `BcosError`."""
+
+    def close(self) -> None:
+        """Give back the device's memory."""
+
+
+class GraphBackend:
+    """Opens each graph when it is first used: who only predicts never loads the explain graph."""
+
+    def __init__(self, bundle: Bundle, device: Device, open_graph: Callable[[Path], Graph]) -> None:
+        self._bundle = bundle
+        self._device = device
+        self._open_graph = open_graph
+        self._graphs: dict[Path, Graph] = {}
+        self._closed = False
+
+    @property
+    def device(self) -> Device:
+        return self._device
+
+    def predict(self, images: Floats) -> Floats:
+        tensors = {"logits": Tensor((len(images), self._bundle.manifest.classes), "float32")}
+        logits: Floats = self._graph(self._bundle.predict_graph).run({"image": images}, tensors)["logits"]
+        return logits
+
+    def explain(self, images: Floats, targets: Integers, *, weights: bool) -> ExplainOutputs:
+        tensors = explain_outputs(self._bundle.manifest, *targets.shape, weights=weights)
+        feed: Arrays = {"image": images, "targets": targets}
+        return ExplainOutputs(**self._graph(self._bundle.explain_graph).run(feed, tensors))
+
+    def close(self) -> None:
+        self._closed = True
+        for graph in self._graphs.values():
+            graph.close()
+        self._graphs.clear()
+
+    def _graph(self, path: Path) -> Graph:
+        if self._closed:
+            raise ClientClosedError("this backend is closed")
+        if path not in self._graphs:
+            self._graphs[path] = self._open_graph(path)
+        return self._graphs[path]
+
+
+def explain_outputs(manifest: Manifest, batch: int, targets: int, *, weights: bool) -> dict[str, Tensor]:
+    """Name, shape and dtype of what is fetched from the explain graph; W(x) is large and fetched on request only."""
+    height, width = manifest.input.size
+    rows = (batch, targets)
+    tensors = {
+        "logits": Tensor((batch, manifest.classes), "float32"),
+        "classes": Tensor(rows, "int64"),
+        "contributions": Tensor((*rows, height, width), "float32"),
+        "bias_terms": Tensor((*rows, len(manifest.bias_terms)), "float32"),
+    }
+    return tensors | ({"weights": Tensor((*rows, 6, height, width), "float32")} if weights else {})

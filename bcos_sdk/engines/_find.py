@@ -1,0 +1,76 @@
+"""Engines on disk: a plan is taken if its record fits and its bytes are those that were built."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from bcos_sdk.engines._record import EngineKey, EngineRecord
+
+__all__ = ["Engine", "find_engine"]
+
+_LARGEST_RECORD = 1 << 20
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A verified plan, and what is known of it."""
+
+    plan: bytes
+    record: EngineRecord
+
+
+def find_engine(folders: Sequence[Path], graph: str, wanted: EngineKey) -> Engine | str:
+    """The first engine of the graph that fits, or why there is none: the nearest miss, in words."""
+    misses: list[list[str]] = []
+    for path in _records(folders, graph):
+        try:
+            record = _read_record(path)
+            reasons = record.key.unlike(wanted)
+            if not reasons:
+                return Engine(_read_plan(path.with_suffix(".plan"), record), record)
+        except _UnusableError as error:
+            reasons = [str(error)]
+        misses.append([f"{path.with_suffix('.plan').name}: {reason}" for reason in reasons])
+    return "; ".join(sorted(misses, key=len)[0]) if misses else "there is none yet"
+
+
+class _UnusableError(Exception):
+    """A file that is no engine, or not the one that its record describes."""
+
+
+def _records(folders: Sequence[Path], graph: str) -> Iterator[Path]:
+    for folder in folders:
+        with contextlib.suppress(OSError):  # a folder that may not be looked into
+            yield from sorted(folder.glob(f"{graph}.*.json"))
+
+
+def _read_record(path: Path) -> EngineRecord:
+    try:
+        return EngineRecord.model_validate_json(_read_plain(path, _LARGEST_RECORD))
+    except ValidationError:
+        raise _UnusableError("its record is not one of this version of bcos-sdk") from None
+
+
+def _read_plan(path: Path, record: EngineRecord) -> bytes:
+    plan = _read_plain(path, record.size)
+    if hashlib.sha256(plan).hexdigest() != record.plan_sha256:
+        raise _UnusableError("it is not the file that was built: its hash differs")
+    return plan
+
+
+def _read_plain(path: Path, largest: int) -> bytes:
+    """A link could lead elsewhere, and engines are never taken from elsewhere: a plan is code."""
+    try:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > largest:
+            raise _UnusableError("it is not a plain file of the size that was built")
+        return path.read_bytes()
+    except OSError as error:
+        raise _UnusableError(f"it cannot be read: {error.strerror}") from None

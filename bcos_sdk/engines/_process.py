@@ -1,0 +1,60 @@
+"""TensorRT in a process of its own: it may end the process that it runs in, and must not take the caller along."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+from bcos_sdk.errors import EngineError
+
+__all__ = ["run_worker"]
+
+_LINES_QUOTED = 3
+
+
+def run_worker(job: dict[str, Any]) -> dict[str, Any]:
+    """What the worker answers to a job, or an `EngineError` with its last words."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as words:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "bcos_sdk.engines._worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=words,
+            text=True,
+        )
+        with worker:
+            try:
+                answer = _converse(worker, job)
+            except BaseException:
+                worker.kill()
+                raise
+        words.seek(0)
+        if worker.returncode:
+            raise EngineError(_reason(worker.returncode, words.read()))
+    reply: dict[str, Any] = json.loads(answer.splitlines()[-1])
+    if "problem" in reply:
+        raise EngineError(reply["problem"])
+    return reply
+
+
+def _converse(worker: subprocess.Popen[str], job: dict[str, Any]) -> str:
+    """Standard input stays open until the answer is there: its end tells the worker that nobody waits any more."""
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    try:
+        worker.stdin.write(json.dumps(job) + "\n")
+        worker.stdin.flush()
+    except BrokenPipeError:  # it ended already; its last words say why
+        pass
+    return worker.stdout.read()
+
+
+def _reason(code: int, words: str) -> str:
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    quoted = "; ".join(lines[-_LINES_QUOTED:])
+    if code < 0:
+        return f"TensorRT crashed with signal {-code}" + (f" after saying: {quoted}" if quoted else "")
+    return quoted or f"TensorRT ended with code {code}"

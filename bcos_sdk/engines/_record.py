@@ -1,0 +1,83 @@
+"""What an engine was built from, with what and for which GPU: an engine is used where all of it still holds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt
+
+from bcos_sdk.bundle import InputShapes
+from bcos_sdk.engines._flavours import Flavour
+
+__all__ = ["EngineKey", "EngineRecord"]
+
+_MEANING = {
+    "graph_sha256": "graph",
+    "weights_sha256": "weights",
+    "precision": "precision",
+    "tf32": "use of TF32",
+    "profile": "shapes",
+    "flavour": "TensorRT",
+    "version": "TensorRT version",
+    "gpu": "GPU",
+    "cuda": "CUDA version",
+    "driver": "driver version",
+}
+_CIRCUMSTANCES = {"version", "cuda", "driver"}
+"""They change with updates of a machine: the engine that is built then takes the place of the old one."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EngineKey(_Record):
+    """All that an engine depends on. One built ahead of time names compute capabilities, and no GPU or driver."""
+
+    graph_sha256: str
+    weights_sha256: str
+    precision: str
+    tf32: bool
+    profile: InputShapes
+    flavour: Flavour
+    version: str
+    compute_capabilities: tuple[str, ...]
+    gpu: str | None = None
+    cuda: str | None = None
+    driver: str | None = None
+
+    def stem(self, graph: str) -> str:
+        """The name of its files, the same whatever the versions on the machine."""
+        lasting = json.dumps(self.model_dump(mode="json", exclude=_CIRCUMSTANCES), sort_keys=True)
+        where = "-".join(f"sm{capability.replace('.', '')}" for capability in self.compute_capabilities)
+        return f"{graph}.{self.flavour}.{where}.{hashlib.sha256(lasting.encode()).hexdigest()[:8]}"
+
+    def unlike(self, wanted: EngineKey) -> list[str]:
+        """What keeps an engine with this key from being the one that is wanted, in words; empty if nothing does."""
+        differing = [field for field in _MEANING if getattr(self, field) != getattr(wanted, field)]
+        reasons = [_differs(_MEANING[field], getattr(self, field), getattr(wanted, field)) for field in differing]
+        if not set(wanted.compute_capabilities) <= set(self.compute_capabilities):
+            have, want = ", ".join(self.compute_capabilities), ", ".join(wanted.compute_capabilities)
+            reasons.append(_differs("compute capability", have, want))
+        return reasons
+
+
+class EngineRecord(_Record):
+    """A plan and how it came about, written as JSON beside it."""
+
+    key: EngineKey
+    plan_sha256: str
+    size: NonNegativeInt
+    seconds: NonNegativeFloat
+    peak_memory: NonNegativeInt | None
+
+
+def _differs(what: str, have: Any, want: Any) -> str:
+    return f"its {what} is {_short(have)}, not {_short(want)}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value) if isinstance(value, dict) else str(value)
+    return f"{text[:8]}…" if len(text) == 64 else text

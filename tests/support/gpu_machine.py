@@ -1,0 +1,73 @@
+"""A machine with two GPUs, a driver and TensorRT, none of which is there."""
+
+from __future__ import annotations
+
+import sys
+import types
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bcos_sdk._driver import Driver, Gpu
+from bcos_sdk.backends import _devices, _tensorrt
+from bcos_sdk.engines import _build, _flavours
+from bcos_sdk.errors import EngineError
+from support.fake_gpu import FakeCuda, FakeTensorRT, fake_plan
+
+GPUS = (Gpu(name="NVIDIA L4", capability="8.9"), Gpu(name="NVIDIA RTX PRO 6000", capability="12.0"))
+
+
+@dataclass
+class GpuMachine:
+    """Its parts can be changed while it runs, as updates do."""
+
+    cuda: FakeCuda = field(default_factory=FakeCuda)
+    driver: Driver = field(default_factory=lambda: Driver(gpus=GPUS, cuda="13.1", version="580.65"))
+    flavours: tuple[str, ...] = ("tensorrt",)
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    fails: str | None = None
+
+    def __post_init__(self) -> None:
+        self.trt = FakeTensorRT(self.cuda)
+
+    @property
+    def builds(self) -> list[str]:
+        """The graphs of which an engine was built."""
+        return [Path(job["graph"]).name for job in self.jobs if job["task"] == "build"]
+
+    def update(self, version: str | None = None, **driver: Any) -> None:
+        """Another version of TensorRT, or other answers of the driver."""
+        if version is not None:
+            self.trt.__version__ = version
+        self.driver = self.driver.model_copy(update=driver)
+        _flavours.version_of.cache_clear()
+        _flavours.flavour_problem.cache_clear()
+
+    def work(self, job: dict[str, Any]) -> dict[str, Any]:
+        """What the worker process would do and answer."""
+        self.jobs.append(job)
+        if job["task"] == "build":
+            if self.fails is not None:
+                raise EngineError(self.fails)
+            Path(job["plan"]).write_bytes(fake_plan(job["graph"], [job["profile"]]))
+        return {"version": self.trt.__version__, "layers": 1, "peak_memory": 1 << 20}
+
+
+def install(monkeypatch: pytest.MonkeyPatch, cache: Path) -> GpuMachine:
+    """Everything that asks for a driver, TensorRT or CUDA is answered by this machine until the test ends."""
+    machine = GpuMachine()
+    for name in ("cuda", "cuda.bindings"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", machine.cuda)
+    monkeypatch.setitem(sys.modules, "tensorrt", machine.trt)
+    for module in (_devices, _flavours, _build):
+        monkeypatch.setattr(module, "probe_driver", lambda: machine.driver)
+    for module in (_devices, _tensorrt):
+        monkeypatch.setattr(module, "installed_flavours", lambda: list(machine.flavours))
+    for module in (_flavours, _build):
+        monkeypatch.setattr(module, "run_worker", machine.work)
+    monkeypatch.setenv("BCOS_SDK_CACHE", str(cache))
+    machine.update()
+    return machine
