@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BINDINGS := tensorrt-cu12-bindings tensorrt-cu13-bindings
 
 .PHONY: demo test test-full lint format clean
 
@@ -27,12 +28,19 @@ format: $(READY)
 
 # `bcos` and `torchvision` are the oracle of the tests and nothing else. They are installed without
 # their dependencies because torchvision would otherwise ask for a torch of its own.
+# The bindings of two TensorRTs are the oracle of what classic TensorRT's API has. Both are called
+# tensorrt_bindings and neither works without TensorRT's libraries, so each has a folder that nothing else sees.
 $(READY): pyproject.toml constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "bcos-sdk needs Python 3.10 or newer: make PYTHON=python3.11 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cpu,export,trt-rtx,dev]'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps bcos torchvision
+	@for bindings in $(BINDINGS); do \
+		$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps --upgrade \
+			--target $(VENV)/$$bindings $$bindings \
+		|| echo "No $$bindings for this platform: the tests of classic TensorRT's API will be skipped."; \
+	done
 	@touch $@
 
 clean:
