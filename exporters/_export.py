@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Collection, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -21,10 +22,13 @@ from bcos_sdk.exporters._explain import MOST_RANKS, has_jumps
 from bcos_sdk.exporters._locate import with_worst_layer
 from bcos_sdk.exporters._probes import probe_images
 from bcos_sdk.exporters._program import sample_shape
+from bcos_sdk.exporters._refused import find_refusals
 from bcos_sdk.exporters._validate import validate
 from bcos_sdk.registry.schema import InputSpec
 
 __all__ = ["export"]
+
+logger = logging.getLogger("bcos_sdk")
 
 PREDICT, EXPLAIN, WEIGHTS, GOLDEN = "predict.onnx", "explain.onnx", "weights.bin", "golden.npz"
 TOLERANCE = 1e-5
@@ -66,6 +70,8 @@ def export(
             )
         progress("writing ONNX")
         _write_graphs(writer.folder, compiled)
+        for refusal in find_refusals(writer.folder / PREDICT, writer.folder / EXPLAIN):
+            logger.warning("TensorRT would build no engine: %s", refusal)
         progress("checking against torch")
         predict, explain = writer.folder / PREDICT, writer.folder / EXPLAIN
         try:
