@@ -2,9 +2,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+EXTRAS ?= cpu,export,trt-rtx,dev
 BINDINGS := tensorrt-cu12-bindings tensorrt-cu13-bindings
 
-.PHONY: demo test test-full lint format clean
+.PHONY: demo test test-full test-gpu lint format clean
 
 demo: $(READY)  ## from nothing to explanations of photographs
 	$(BIN)/bcos-sdk export cifar10_resnet18_w16 --force -o out/demo
@@ -16,6 +17,10 @@ test: lint  ## everything that CI checks
 
 test-full: lint  ## the same, and every published model at full size
 	$(BIN)/pytest --full
+
+test-gpu:  ## what needs an NVIDIA GPU, in an environment with CUDA and TensorRT
+	$(MAKE) VENV=.venv-gpu EXTRAS=gpu,export,trt,trt-rtx,dev .venv-gpu/.ready
+	.venv-gpu/bin/pytest -m gpu
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -34,7 +39,7 @@ $(READY): pyproject.toml constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "bcos-sdk needs Python 3.10 or newer: make PYTHON=python3.11 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cpu,export,trt-rtx,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps bcos torchvision
 	@for bindings in $(BINDINGS); do \
 		$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps --upgrade \
@@ -44,4 +49,4 @@ $(READY): pyproject.toml constraints.txt Makefile
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-gpu build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -49,6 +49,9 @@ class FakeCuda(types.ModuleType):
         self.device.append(index)
         return (Status.cudaSuccess,)
 
+    def cudaMemGetInfo(self) -> tuple[Status, int, int]:  # noqa: N802
+        return Status.cudaSuccess, self.room, 1 << 30
+
     def cudaMalloc(self, size: int) -> tuple[Status, int | None]:  # noqa: N802
         return self._allocate("device", size)
 
