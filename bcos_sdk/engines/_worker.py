@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -91,13 +92,16 @@ def _end_with_caller(plan: str | None) -> None:
 
 
 def _peak_memory() -> int | None:
-    """The most bytes that this process has held, where the platform tells."""
+    """The most bytes that this process has held, where the platform tells.
+
+    Not `getrusage`: what that says of a new process includes what its caller held.
+    """
     try:
-        import resource
-    except ImportError:
+        status = Path("/proc/self/status").read_text("ascii", "replace")
+    except OSError:
         return None
-    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(largest if sys.platform == "darwin" else largest * 1024)
+    held = re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)
+    return int(held[1]) * 1024 if held else None
 
 
 if __name__ == "__main__":
