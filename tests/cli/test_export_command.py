@@ -15,7 +15,7 @@ from bcos_sdk import Client
 from bcos_sdk.bundle import open_bundle
 from bcos_sdk.cli import main
 from bcos_sdk.errors import ParityError
-from bcos_sdk.exporters import _export
+from bcos_sdk.exporters._validate import Trial
 from bcos_sdk.models import build_model
 
 MODEL = "cifar10_plain9_b2-nomaxout"
@@ -57,7 +57,7 @@ def test_a_failed_comparison_is_exit_code_3(tmp_path: Path, monkeypatch: pytest.
     def fail(*_: Any, **__: Any) -> None:
         raise ParityError("weights differ")
 
-    monkeypatch.setattr(_export, "validate", fail)
+    monkeypatch.setattr(Trial, "judge", fail)
     result = run(MODEL, "--random-weights", "-o", tmp_path / "out")
     assert result.exit_code == 3
     assert "[parity_failed]" in result.stderr
