@@ -91,8 +91,8 @@ def export(
     def progress(stage: str) -> None:
         click.echo(f"[{time.monotonic() - began:5.1f} s] {stage}", err=True)
 
-    options = {"max_batch": max_batch, "precision": precision, "force": force, "progress": progress}
-    bundle = export_module(network, target, name=name, **options, **described)
+    described["precision"] = precision
+    bundle = export_module(network, target, name=name, max_batch=max_batch, force=force, progress=progress, **described)
     engines = build_engines(bundle, compute_capabilities=named, progress=progress) if trt else []
     progress("done")
     _show(bundle, engines, str(output) if output else stored)
