@@ -56,7 +56,7 @@ def small_module() -> nn.Module:
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, Bundle]:
     folder = tmp_path_factory.mktemp("half")
     first, second = (
-        export(small_module(), folder / precision, input_size=(32, 32), max_batch=2, precision=precision)  # type: ignore[arg-type]
+        export(small_module(), folder / precision, input_size=(32, 32), max_batch=2, precision=precision)
         for precision in ("fp32", "fp16")
     )
     return first, second
