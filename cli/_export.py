@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -20,6 +20,7 @@ from bcos_sdk.registry.schema import InputSpec
 __all__ = ["export"]
 
 _FILE = click.Path(path_type=Path)
+_PRECISION = "Of convolutions and matrix products; the rest is float."
 
 
 @click.command()
@@ -28,6 +29,7 @@ _FILE = click.Path(path_type=Path)
 @click.option("--random-weights", is_flag=True, help="Fresh weights, to try things out without a download.")
 @click.option("-o", "--output", type=_FILE, help="The bundle's folder; default: the local store, found by name.")
 @click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1), help="Largest batch to check.")
+@click.option("--precision", type=click.Choice(["fp32", "fp16"]), default="fp32", show_default=True, help=_PRECISION)
 @click.option("--force", is_flag=True, help="Replace a bundle that is there.")
 @click.option("--trt", is_flag=True, help="Also build TensorRT engines, for the GPU at hand or as named next.")
 @click.option("--compute-capability", "capabilities", metavar="X.Y,...", help="Build engines ahead of time for these.")
@@ -41,6 +43,7 @@ def export(
     random_weights: bool,
     output: Path | None,
     max_batch: int,
+    precision: Literal["fp32", "fp16"],
     force: bool,
     trt: bool,
     capabilities: str | None,
@@ -58,6 +61,7 @@ def export(
     Examples:
       bcos-sdk export resnet50
       bcos-sdk export resnet50 --weights resnet_50-ead259efe4.pth -o out/resnet50
+      bcos-sdk export resnet50 --precision fp16
       bcos-sdk export resnet152 --trt --compute-capability 8.9
       bcos-sdk export my_package.networks:make --input-size 128 --labels classes.txt
     """
@@ -82,16 +86,18 @@ def export(
     else:
         name = model
         network, described = _from_registry(model, weights, random_weights)
-    target = output or store_dir() / name
+    stored = name if precision == "fp32" else f"{name}-{precision}"
+    target = output or store_dir() / stored
     began = time.monotonic()
 
     def progress(stage: str) -> None:
         click.echo(f"[{time.monotonic() - began:5.1f} s] {stage}", err=True)
 
+    described["precision"] = precision
     bundle = export_module(network, target, name=name, max_batch=max_batch, force=force, progress=progress, **described)
     engines = build_engines(bundle, compute_capabilities=named, tf32=tf32, progress=progress) if trt else []
     progress("done")
-    _show(bundle, engines, str(output) if output else name)
+    _show(bundle, engines, str(output) if output else stored)
 
 
 def _engine_row(engine: tuple[str, EngineRecord]) -> tuple[str, ...]:
@@ -128,6 +134,8 @@ def _show(bundle: Bundle, engines: list[tuple[str, EngineRecord]], name: str) ->
     header, *rows = parity_table(bundle.manifest.parity, bundle.manifest.parity_limits)
     click.echo("Distance from the network in torch (float64):")
     click.echo(columns(header, rows))
+    if bundle.manifest.float_layers:
+        click.echo(f"In float: {', '.join(bundle.manifest.float_layers)}")
     click.echo(f"\n{bundle.path}")
     for file, record in bundle.manifest.files.items():
         click.echo(f"  {file:<14} {record.size / 1e3:>10,.0f} kB")

@@ -89,6 +89,7 @@ def _bundle_text(bundle: Bundle) -> str:
         ("bias terms", ", ".join(manifest.bias_terms)),
         ("largest batch", str(manifest.max_batch)),
         ("precision", f"{manifest.precision}, residual at export {worst:.1e}, tolerance {manifest.tolerance:.0e}"),
+        *([("in float", ", ".join(manifest.float_layers))] if manifest.float_layers else []),
         ("made with", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())),
         ("files", f"{len(manifest.files)}, {size:.1f} MB"),
     ]

@@ -70,7 +70,7 @@ def emit(
         e.values[node] = node.name
     for node in program.graph.nodes:
         if node.op == "get_attr":
-            e.values[node] = e.constant(program.constants[node.target], path_of(node))
+            e.values[node] = e.constant(program.value_of(node), path_of(node), half=node.meta.get("half", False))
         elif node.op == "call_function":
             if node.target not in RULES:
                 raise ExportError(
@@ -156,8 +156,10 @@ class Emitter:
         """A constant list of integers: axes, shapes, starts."""
         return self.constant(torch.tensor(values, dtype=torch.int64), "ints")
 
-    def constant(self, value: Tensor, name: str) -> str:
-        value = value.detach().to(torch.float32) if value.is_floating_point() else value.detach()
+    def constant(self, value: Tensor, name: str, *, half: bool = False) -> str:
+        value = value.detach()
+        if value.is_floating_point():
+            value = value.to(torch.float16 if half else torch.float32)
         array = value.contiguous().numpy()
         key = (array.dtype, array.shape, hashlib.sha256(array.tobytes()).digest())
         if key not in self._constants:

@@ -16,22 +16,24 @@ from torch import nn
 
 from bcos_sdk.bundle import Bundle, BundleWriter, Manifest, ModelRecord, Parity
 from bcos_sdk.errors import ExportError, ParityError
+from bcos_sdk.exporters._choose_half import choose_half
 from bcos_sdk.exporters._compile import Compiled, compile_module
 from bcos_sdk.exporters._emit import IR_VERSION, OPSET, WeightsFile, emit
 from bcos_sdk.exporters._explain import MOST_RANKS, has_jumps
 from bcos_sdk.exporters._locate import with_worst_layer
-from bcos_sdk.exporters._probes import probe_images
 from bcos_sdk.exporters._program import sample_shape
 from bcos_sdk.exporters._refused import find_refusals
-from bcos_sdk.exporters._validate import validate
+from bcos_sdk.exporters._validate import Trial
 from bcos_sdk.registry.schema import InputSpec
+from bcos_sdk.results import TOLERANCE_CAPS, Precision
 
 __all__ = ["export"]
 
 logger = logging.getLogger("bcos_sdk")
 
 PREDICT, EXPLAIN, WEIGHTS, GOLDEN = "predict.onnx", "explain.onnx", "weights.bin", "golden.npz"
-TOLERANCE = 1e-5
+# Twice the residual that is accepted of the probes in half: other images round otherwise, and so do other devices.
+TOLERANCES: dict[Precision, float] = {"fp32": 1e-5, "fp16": 1e-3}
 
 
 def export(
@@ -44,6 +46,7 @@ def export(
     name: str | None = None,
     preprocessing: InputSpec | None = None,
     probability: Literal["sigmoid", "softmax"] = "sigmoid",
+    precision: Precision = "fp32",
     force: bool = False,
     without: Collection[str] = (),
     progress: Callable[[str], None] = lambda _stage: None,
@@ -51,14 +54,19 @@ def export(
     """Write the bundle of a dynamic-linear module to the folder `path`, and open it.
 
     `module` takes [batch, 6, *input_size] and returns logits: one of ours, one of the public `bcos` package, or any
-    whose input-dependent weights are detached. It is captured as it is, in eval mode and float32. `without` names
-    simplifications to leave out; `progress` is told each stage as it begins.
+    whose input-dependent weights are detached. It is captured as it is, in eval mode and float32.
+
+    With the precision "fp16" convolutions and matrix products run in half, except in layers where the certificate or
+    the comparison with torch would not hold; the manifest names them. `without` names simplifications to leave out;
+    `progress` is told each stage as it begins.
     """
     if max_batch < 1 or min(input_size) < 1 or isinstance(labels, str):
         raise ExportError(
             "max_batch and both sides of input_size must be at least 1, and labels a list of names",
             hint=f"Given were max_batch={max_batch}, input_size={input_size} and labels={labels!r}.",
         )
+    if precision not in TOLERANCE_CAPS:
+        raise ExportError(f"there is no precision {precision!r}", hint=f"Choose from {', '.join(TOLERANCE_CAPS)}.")
     spec = preprocessing or InputSpec(size=input_size, resize=None, crop=None)
     with BundleWriter(path, force=force) as writer:
         progress("capturing and transposing")
@@ -69,28 +77,59 @@ def export(
                 f"{len(labels)} labels for {classes} classes", hint="Pass one label per class, in class order."
             )
         progress("writing ONNX")
-        _write_graphs(writer.folder, compiled)
-        for refusal in find_refusals(writer.folder / PREDICT, writer.folder / EXPLAIN):
+        predict, explain = _write_graphs(writer.folder, compiled)
+        for refusal in find_refusals(predict, explain):
             logger.warning("TensorRT would build no engine: %s", refusal)
         progress("checking against torch")
-        predict, explain = writer.folder / PREDICT, writer.folder / EXPLAIN
+        trial = Trial(module, spec.size, classes, max_batch, has_jumps=has_jumps(compiled.predict))
         try:
-            parity, limits, golden = validate(
-                module, predict, explain, spec.size, classes, max_batch, has_jumps=has_jumps(compiled.predict)
-            )
+            parity = trial.judge(predict, explain)
         except ParityError as error:
-            raise with_worst_layer(error, compiled.explain, probe_images(spec.size)[:2]) from error
+            raise with_worst_layer(error, compiled.explain, trial.images[:2]) from error
+        float_layers: tuple[str, ...] = ()
+        if precision == "fp16":
+            progress("rounding to half")
+
+            def attempt(half: Compiled) -> tuple[Parity, ...]:
+                return trial.judge(*_write_graphs(writer.folder, half), "fp16")
+
+            float_layers, parity = choose_half(compiled, trial.images, attempt)
         progress("closing the bundle")
-        golden.write(writer.folder / GOLDEN)
-        record = ModelRecord(
-            name=name or type(module).__name__, module=_class_name(module), weights_sha256=_hash_of_weights(module)
-        )
+        trial.golden.write(writer.folder / GOLDEN)
         return writer.finish(
-            _manifest(compiled, record, spec, classes, labels, probability, max_batch, parity, limits, writer)
+            Manifest(
+                model=ModelRecord(
+                    name=name or type(module).__name__,
+                    module=_class_name(module),
+                    weights_sha256=_hash_of_weights(module),
+                ),
+                input=spec,
+                classes=classes,
+                labels=None if labels is None else tuple(labels),
+                probability=probability,
+                bias_terms=compiled.bias_terms,
+                ranks=min(classes, MOST_RANKS),
+                max_batch=max_batch,
+                precision=precision,
+                float_layers=float_layers,
+                tolerance=TOLERANCES[precision],
+                predict_graph=PREDICT,
+                explain_graph=EXPLAIN,
+                weights=WEIGHTS,
+                golden=GOLDEN,
+                opset=OPSET,
+                ir_version=IR_VERSION,
+                versions={package: version(package) for package in ("bcos-sdk", "torch", "onnx", "onnxruntime")},
+                rewrites=compiled.rewrites,
+                parity=parity,
+                parity_limits=trial.limits[precision],
+                files=writer.records(),
+            )
         )
 
 
-def _write_graphs(folder: Path, compiled: Compiled) -> None:
+def _write_graphs(folder: Path, compiled: Compiled) -> tuple[Path, Path]:
+    (folder / WEIGHTS).unlink(missing_ok=True)  # a session of an earlier attempt may still have the file mapped
     weights = WeightsFile(folder / WEIGHTS)
     metadata = {"bcos.explain": json.dumps({"bias_terms": compiled.bias_terms})}
     models = {
@@ -105,42 +144,7 @@ def _write_graphs(folder: Path, compiled: Compiled) -> None:
             onnx.checker.check_model(str(path), full_check=True)
         except Exception as error:  # its errors have no common base but this
             raise ExportError(f"the graph is not valid ONNX: {error}", source=name) from error
-
-
-def _manifest(
-    compiled: Compiled,
-    record: ModelRecord,
-    spec: InputSpec,
-    classes: int,
-    labels: Sequence[str] | None,
-    probability: Literal["sigmoid", "softmax"],
-    max_batch: int,
-    parity: tuple[Parity, ...],
-    limits: dict[str, float],
-    writer: BundleWriter,
-) -> Manifest:
-    return Manifest(
-        model=record,
-        input=spec,
-        classes=classes,
-        labels=None if labels is None else tuple(labels),
-        probability=probability,
-        bias_terms=compiled.bias_terms,
-        ranks=min(classes, MOST_RANKS),
-        max_batch=max_batch,
-        tolerance=TOLERANCE,
-        predict_graph=PREDICT,
-        explain_graph=EXPLAIN,
-        weights=WEIGHTS,
-        golden=GOLDEN,
-        opset=OPSET,
-        ir_version=IR_VERSION,
-        versions={package: version(package) for package in ("bcos-sdk", "torch", "onnx", "onnxruntime")},
-        rewrites=compiled.rewrites,
-        parity=parity,
-        parity_limits=limits,
-        files=writer.records(),
-    )
+    return folder / PREDICT, folder / EXPLAIN
 
 
 def _class_name(module: nn.Module) -> str:

@@ -15,6 +15,7 @@ __all__ = [
     "conv_transpose",
     "flip",
     "flipped_conv",
+    "from_half",
     "insert_zeros",
     "is_first_largest",
     "keep_where",
@@ -24,6 +25,7 @@ __all__ = [
     "reshape_sample",
     "scatter_windows",
     "spread",
+    "to_half",
     "window_winners",
 ]
 
@@ -53,6 +55,16 @@ def pick_every(x: Tensor, stride: Pair) -> Tensor:
 def keep_where(ct: Tensor, mask: Tensor) -> Tensor:
     """ct where the mask holds, else zero."""
     return torch.where(mask, ct, torch.zeros((), dtype=ct.dtype))
+
+
+def to_half(x: Tensor) -> Tensor:
+    """Rounded to eleven binary digits; beyond 65504 infinite."""
+    return x.to(torch.float16)
+
+
+def from_half(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """The same numbers in the precision of the program."""
+    return x.to(dtype)
 
 
 def conv_transpose(

@@ -15,49 +15,72 @@ from bcos_sdk.errors import ExportError, ParityError
 from bcos_sdk.exporters._oracle import Truth, consult
 from bcos_sdk.exporters._probes import PROBES, probe_images
 from bcos_sdk.images import decode
+from bcos_sdk.results import Precision
 
-__all__ = ["LIMITS", "parity_table", "validate"]
+__all__ = ["LIMITS", "Trial", "parity_table"]
 
 LIMITS = {"logits": 1e-5, "weights": 1e-4, "contributions": 1e-4, "bias": 1e-5, "residual": 1e-5}
 # Deep random networks lose digits in float32, torch's own result too: no graph is held to more than a few times that.
 _TIMES_TORCH = 5
 # And never to less than this, whatever torch's own error is.
 _CAPS = LIMITS | {"logits": 1e-3, "weights": 1e-2, "contributions": 1e-2}
+# Half rounds by 4.9e-4, 2^13 times as coarsely as float, and a network amplifies the one error as it does the other.
+# Sound ones are off by up to 1e-3 (logits), 3e-2 (W(x), on flat images) and 3e-4 (residual) on ONNX Runtime, which on
+# the CPU does not round the results of products as GPUs do: some of the room is for those.
+_TIMES_HALF = 2**13
+_HALF_LIMITS = {"logits": 2e-3, "weights": 4e-2, "contributions": 4e-2, "bias": 5e-4, "residual": 5e-4}
+_HALF_CAPS = _HALF_LIMITS | {"logits": 2e-2, "weights": 1e-1, "contributions": 1e-1}
+# Where two units of a MaxOut are equal W(x) jumps, and rounding decides on which side a pixel's path falls.
+_JUMPING = ("weights", "contributions")
 _TINY = torch.finfo(torch.float32).tiny
 _TIE = 1e-6  # two logits this close, relative to the largest, have no rank that could be called wrong
 
 
-def validate(
-    module: nn.Module,
-    predict: Path,
-    explain: Path,
-    size: tuple[int, int],
-    classes: int,
-    max_batch: int,
-    *,
-    has_jumps: bool,
-) -> tuple[tuple[Parity, ...], dict[str, float], Golden]:
-    """Figures at batch 1, 2, 3 and max, their limits, and the truth about the photograph.
+class Trial:
+    """The truth about the probes, asked for once, and how far from it graphs of each precision may be.
 
-    A figure that is over its limit, or is not a number, is a `ParityError`.
+    `golden` is the truth about the photograph.
     """
-    images = probe_images(size)
-    ranks = [-1 - index % min(2, classes) for index in range(len(images))]
-    targets = torch.tensor([[rank, classes // 2, classes] for rank in ranks])
-    truth = consult(module, images, targets)
-    limits = _limits(truth, consult(module, images, truth.classes, torch.float32), has_jumps=has_jumps)
-    sessions = _session(predict), _session(explain)
-    _check_ranks(sessions[1], images, targets, truth)
-    figures = []
-    for batch in sorted({1, min(2, max_batch), min(3, max_batch), max_batch}):
-        # The largest batch shows that batching works; all targets at once would only show how much memory there is.
-        count = targets.shape[1] if batch <= 3 else 1
-        batches = _batches(len(images), batch)
-        rows = [_measure(sessions, images[chosen], truth.part(chosen, count)) for chosen in batches]
-        worst = {name: _rounded(max(row[name] for row in rows)) for name in LIMITS}
-        figures.append(Parity(batch=batch, targets=count, **worst))
-    _judge(figures, limits)
-    return tuple(figures), limits, _golden(images, truth)
+
+    def __init__(
+        self, module: nn.Module, size: tuple[int, int], classes: int, max_batch: int, *, has_jumps: bool
+    ) -> None:
+        self.images = probe_images(size)
+        ranks = [-1 - index % min(2, classes) for index in range(len(self.images))]
+        self._targets = torch.tensor([[rank, classes // 2, classes] for rank in ranks])
+        self._truth = consult(module, self.images, self._targets)
+        in_float32 = consult(module, self.images, self._truth.classes, torch.float32)
+        own = _error_of_torch(self._truth, in_float32)
+        self.limits: dict[Precision, dict[str, float]] = {
+            "fp32": _limits(own, LIMITS, _CAPS, _TIMES_TORCH, has_jumps=has_jumps),
+            "fp16": _limits(own, _HALF_LIMITS, _HALF_CAPS, _TIMES_HALF, has_jumps=has_jumps),
+        }
+        self.golden = _golden(self.images, self._truth)
+        self._batches = sorted({1, min(2, max_batch), min(3, max_batch), max_batch})
+
+    def judge(self, predict: Path, explain: Path, precision: Precision = "fp32") -> tuple[Parity, ...]:
+        """Figures at batch 1, 2, 3 and max; one that is over its limit, or is not a number, is a `ParityError`."""
+        limits = self.limits[precision]
+        sessions = _session(predict), _session(explain)
+        self._check_ranks(sessions[1], _TIE if precision == "fp32" else 2 * limits["logits"])
+        figures = []
+        for batch in self._batches:
+            # The largest batch shows that batching works; all targets at once would only show how much memory there is.
+            count = self._targets.shape[1] if batch <= 3 else 1
+            batches = _batches(len(self.images), batch)
+            rows = [_measure(sessions, self.images[chosen], self._truth.part(chosen, count)) for chosen in batches]
+            worst = {name: _rounded(max(row[name] for row in rows)) for name in LIMITS}
+            figures.append(Parity(batch=batch, targets=count, **worst))
+            _judge(figures[-1], limits)
+        return tuple(figures)
+
+    def _check_ranks(self, explain: Any, tie: float) -> None:
+        """The class that the graph finds for a rank must have the logit of that rank."""
+        found = torch.from_numpy(_run(explain, self.images, self._targets[:, :1])["classes"])
+        logits = self._truth.logits
+        short = logits.gather(1, self._truth.classes[:, :1]) - logits.gather(1, found)
+        if bool((short.abs() > tie * logits.abs().amax(1, keepdim=True)).any()):
+            raise ParityError("the graph does not rank the classes as the module does")
 
 
 def _golden(images: Tensor, truth: Truth) -> Golden:
@@ -70,24 +93,28 @@ def _golden(images: Tensor, truth: Truth) -> Golden:
     )
 
 
-def _limits(truth: Truth, in_float32: Truth, *, has_jumps: bool) -> dict[str, float]:
+def _error_of_torch(truth: Truth, in_float32: Truth) -> dict[str, float]:
+    """What the module itself loses in float32; one that loses too much is refused."""
     own = {
         "logits": _distance(in_float32.logits, truth.logits, 1),
         "weights": _distance(in_float32.weights, truth.weights, 3),
         "contributions": _distance(in_float32.contributions, truth.contributions, 2),
     }
-    # Where two units of a MaxOut are equal W(x) jumps, and rounding decides on which side a pixel's path falls.
-    jumping = {"weights", "contributions"} if has_jumps else set()
-    limits = {}
-    for name, cap in _CAPS.items():
-        if not own.get(name, 0.0) <= cap:
+    for name, error in own.items():
+        if not error <= _CAPS[name]:
             raise ParityError(
-                f"the module itself is not accurate in float32: its {name} are off by {own[name]:.1e}",
+                f"the module itself is not accurate in float32: its {name} are off by {error:.1e}",
                 hint="No bundle was written. An explanation of this module would be made of rounding errors.",
             )
-        wanted = cap if name in jumping else max(LIMITS[name], _rounded(_TIMES_TORCH * own.get(name, 0.0)))
-        limits[name] = min(wanted, cap)
-    return limits
+    return own
+
+
+def _limits(
+    own: Mapping[str, float], least: Mapping[str, float], most: Mapping[str, float], times: float, *, has_jumps: bool
+) -> dict[str, float]:
+    """Some times torch's own error, but no less than `least` and no more than `most`, which jumps may need."""
+    limits = {name: min(max(least[name], _rounded(times * own.get(name, 0.0))), most[name]) for name in least}
+    return limits | ({name: most[name] for name in _JUMPING} if has_jumps else {})
 
 
 def parity_table(figures: Sequence[Parity], limits: Mapping[str, float]) -> list[tuple[str, ...]]:
@@ -140,24 +167,15 @@ def _rounded(value: float) -> float:
     return float(f"{value:.1e}")
 
 
-def _check_ranks(explain: Any, images: Tensor, targets: Tensor, truth: Truth) -> None:
-    """The class that the graph finds for a rank must have the logit of that rank."""
-    found = torch.from_numpy(_run(explain, images, targets[:, :1])["classes"])
-    short = truth.logits.gather(1, truth.classes[:, :1]) - truth.logits.gather(1, found)
-    if bool((short.abs() > _TIE * truth.logits.abs().amax(1, keepdim=True)).any()):
-        raise ParityError("the graph does not rank the classes as the module does")
-
-
-def _judge(figures: Sequence[Parity], limits: Mapping[str, float]) -> None:
-    for one in figures:
-        for name, limit in limits.items():
-            value = getattr(one, name)
-            if not value <= limit:
-                raise ParityError(
-                    f"{name} differ from the module's by {value:.1e} at batch {one.batch}, "
-                    f"over the limit of {limit:.1e}",
-                    hint=f"No bundle was written. The probes were: {', '.join(PROBES)}.",
-                )
+def _judge(figures: Parity, limits: Mapping[str, float]) -> None:
+    for name, limit in limits.items():
+        value = getattr(figures, name)
+        if not value <= limit:
+            raise ParityError(
+                f"{name} differ from the module's by {value:.1e} at batch {figures.batch}, "
+                f"over the limit of {limit:.1e}",
+                hint=f"No bundle was written. The probes were: {', '.join(PROBES)}.",
+            )
 
 
 def _session(path: Path) -> Any:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from bcos_sdk.registry.schema import InputSpec
+from bcos_sdk.results import Precision
 
 __all__ = ["SCHEMA_VERSION", "FileRecord", "Manifest", "ModelRecord", "Parity"]
 
@@ -74,7 +75,10 @@ class Manifest(_Record):
     bias_terms: tuple[str, ...]
     ranks: PositiveInt
     max_batch: PositiveInt
-    precision: Literal["fp32"] = "fp32"
+    precision: Precision = "fp32"
+    """Of convolutions and matrix products; everything else is computed in float."""
+    float_layers: tuple[str, ...] = ()
+    """The layers of an fp16 bundle whose products stay in float, because in half the limits would not hold."""
     tolerance: PositiveFloat
     predict_graph: FileName
     explain_graph: FileName

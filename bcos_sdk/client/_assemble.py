@@ -92,6 +92,7 @@ class Assembler:
                 # The mean of many logits is rounded as they are, however much of it cancels.
                 scale=scale + float(np.abs(contributions).sum(dtype=np.float64) + np.abs(terms).sum()),
                 tolerance=min(self.manifest.tolerance, TOLERANCE_CAPS[self.manifest.precision]),
+                precision=self.manifest.precision,
             ),
             arrays=arrays,
         )

@@ -1,6 +1,6 @@
 """What a client returns: frozen, typed, JSON both ways."""
 
-from bcos_sdk.results._completeness import TOLERANCE_CAPS, Completeness
+from bcos_sdk.results._completeness import TOLERANCE_CAPS, Completeness, Precision
 from bcos_sdk.results._explanation import Explanation, Target
 from bcos_sdk.results._records import SCHEMA_VERSION, ClassScore, Explained, Failure, Prediction
 
@@ -12,6 +12,7 @@ __all__ = [
     "Explained",
     "Explanation",
     "Failure",
+    "Precision",
     "Prediction",
     "Target",
 ]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import Literal, TypeAlias
 
 from pydantic import computed_field
 
 from bcos_sdk.results._base import Record
 
-__all__ = ["TOLERANCE_CAPS", "Completeness"]
+__all__ = ["TOLERANCE_CAPS", "Completeness", "Precision"]
 
-TOLERANCE_CAPS = {"fp32": 1e-4}
+Precision: TypeAlias = Literal["fp32", "fp16"]
+"""Of the products of a graph; the certificate itself is always computed in float."""
+
+TOLERANCE_CAPS: dict[Precision, float] = {"fp32": 1e-4, "fp16": 2e-3}
 """What no manifest and no option can exceed, by the precision of the graph."""
 
 
@@ -23,6 +27,7 @@ class Completeness(Record):
     scale: float
     """Σ|contribution| + Σ|bias term|: signed terms cancel, so the logit alone would be the wrong measure."""
     tolerance: float
+    precision: Precision = "fp32"
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -40,5 +45,5 @@ class Completeness(Record):
     @property
     def passed(self) -> bool:
         finite = all(map(math.isfinite, (self.logit, self.sum, self.scale)))
-        allowed = min(self.tolerance, max(TOLERANCE_CAPS.values())) * self.scale
+        allowed = min(self.tolerance, TOLERANCE_CAPS[self.precision]) * self.scale
         return finite and abs(self.residual) <= allowed

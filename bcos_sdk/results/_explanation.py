@@ -17,7 +17,7 @@ from bcos_sdk import pictures
 from bcos_sdk.errors import IncompleteExplanationError, InputError, MissingArrayError
 from bcos_sdk.results._arrays import Arrays, equal_arrays
 from bcos_sdk.results._base import Record
-from bcos_sdk.results._completeness import Completeness
+from bcos_sdk.results._completeness import TOLERANCE_CAPS, Completeness
 from bcos_sdk.results._save import save_arrays, save_picture
 
 __all__ = ["Explanation", "Target"]
@@ -137,6 +137,9 @@ class Explanation(Record):
                 sum=_sum(arrays["contributions"], bias) if both_passed else math.nan,
                 scale=self.completeness.scale + other.completeness.scale,
                 tolerance=max(self.completeness.tolerance, other.completeness.tolerance),
+                precision=max(
+                    self.completeness.precision, other.completeness.precision, key=lambda one: TOLERANCE_CAPS[one]
+                ),
             ),
             arrays=arrays,
         )

@@ -9,6 +9,7 @@ import torch
 from onnx import TensorProto
 from torch import fx
 
+from bcos_sdk.exporters import _ops as ops
 from bcos_sdk.exporters._emit import EmitRule, Emitter
 from bcos_sdk.exporters._program import is_constant, is_floating, path_of
 from bcos_sdk.exporters.onnx_ops._table import RULES, spells
@@ -94,6 +95,16 @@ def power(e: Emitter, node: fx.Node) -> str:
 @spells(aten.clamp_min.default)
 def clamp_min(e: Emitter, node: fx.Node) -> str:
     return e.op("Max", node.args[0], node.args[1])
+
+
+@spells(ops.to_half)
+def to_half(e: Emitter, node: fx.Node) -> str:
+    return e.op("Cast", node.args[0], to=TensorProto.FLOAT16)
+
+
+@spells(ops.from_half)
+def from_half(e: Emitter, node: fx.Node) -> str:
+    return e.op("Cast", node.args[0], to=TensorProto.FLOAT)
 
 
 @spells(aten.softmax.int)

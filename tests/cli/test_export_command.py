@@ -12,10 +12,10 @@ import torch
 from click.testing import CliRunner, Result
 
 from bcos_sdk import Client
-from bcos_sdk.bundle import open_bundle
+from bcos_sdk.bundle import find_bundle, open_bundle
 from bcos_sdk.cli import main
 from bcos_sdk.errors import ParityError
-from bcos_sdk.exporters import _export
+from bcos_sdk.exporters._validate import Trial
 from bcos_sdk.models import build_model
 
 MODEL = "cifar10_plain9_b2-nomaxout"
@@ -46,6 +46,17 @@ def test_without_a_folder_it_is_found_by_name() -> None:
         assert client.predict(np.zeros((32, 32, 3), np.uint8))
 
 
+def test_half_precision_has_a_name_of_its_own_in_the_store() -> None:
+    model = "cifar10_plain9_b1.5-nomaxout"
+    for precision in ("fp32", "fp16"):
+        result = run(model, "--random-weights", "--max-batch", 1, "--precision", precision)
+        assert result.exit_code == 0, result.stderr
+    assert f"--model {model}-fp16" in result.stdout
+    assert find_bundle(f"{model}-fp16").manifest.precision == "fp16"
+    assert find_bundle(model).manifest.precision == "fp32"
+    assert "fp16, residual at export" in CliRunner().invoke(main, ["inspect", f"{model}-fp16"]).stdout
+
+
 def test_what_stands_there_is_kept(tmp_path: Path) -> None:
     assert run(MODEL, "--random-weights", "-o", tmp_path / "out", "--max-batch", 1).exit_code == 0
     result = run(MODEL, "--random-weights", "-o", tmp_path / "out", "--max-batch", 1)
@@ -57,7 +68,7 @@ def test_a_failed_comparison_is_exit_code_3(tmp_path: Path, monkeypatch: pytest.
     def fail(*_: Any, **__: Any) -> None:
         raise ParityError("weights differ")
 
-    monkeypatch.setattr(_export, "validate", fail)
+    monkeypatch.setattr(Trial, "judge", fail)
     result = run(MODEL, "--random-weights", "-o", tmp_path / "out")
     assert result.exit_code == 3
     assert "[parity_failed]" in result.stderr
@@ -91,6 +102,14 @@ class Net(nn.Module):
     def forward(self, x):
         return self.head(self.conv(x).mean((2, 3)))
 
+class Loud(Net):
+    def __init__(self):
+        super().__init__()
+        self.loud = nn.Conv2d(8, 8, 1)
+        nn.init.uniform_(self.loud.weight, 1e5, 2e5)
+    def forward(self, x):
+        return self.head((self.loud(self.conv(x)) * 1e-6).mean((2, 3)))
+
 network = Net()
 class Space:
     make = Net
@@ -117,6 +136,15 @@ def test_a_network_of_ones_own(factory: str) -> None:
         assert client.labels == ("cat", "dog")
         assert client.manifest.input.size == (16, 24)
         assert client.predict(np.zeros((60, 90, 3), np.uint8))
+
+
+@pytest.mark.usefixtures("own_module")
+def test_layers_that_stay_in_float_are_named() -> None:
+    result = run("own_networks:Loud", "--input-size", 16, "--max-batch", 1, "--precision", "fp16", "-o", "out")
+    assert result.exit_code == 0, result.stderr
+    assert "In float: loud\n" in result.stdout
+    shown = CliRunner().invoke(main, ["inspect", "out"]).stdout
+    assert [line.split() for line in shown.splitlines() if line.startswith("in float")] == [["in", "float", "loud"]]
 
 
 @pytest.mark.usefixtures("own_module")

@@ -24,7 +24,16 @@ from bcos_sdk.errors import (
     OutputError,
     UnreadableImageError,
 )
-from bcos_sdk.results import ClassScore, Completeness, Explained, Explanation, Failure, Prediction, Target
+from bcos_sdk.results import (
+    TOLERANCE_CAPS,
+    ClassScore,
+    Completeness,
+    Explained,
+    Explanation,
+    Failure,
+    Prediction,
+    Target,
+)
 
 
 def explanation(seed: int = 0, *, weights: bool = True, off: float = 0.0, label: str = "cat") -> Explanation:
@@ -169,9 +178,35 @@ def test_results_can_be_compared_and_pickled() -> None:
     ],
 )
 def test_the_verdict_follows_from_the_figures(figures: dict[str, float], passed: bool) -> None:
-    assert Completeness(**figures, tolerance=1e-5).passed is passed
-    forged = Completeness(**figures, tolerance=1e-5).model_dump() | {"passed": not passed, "residual": 0.0}
+    certificate = Completeness.model_validate(figures | {"tolerance": 1e-5})
+    assert certificate.passed is passed
+    forged = certificate.model_dump() | {"passed": not passed, "residual": 0.0}
     assert Completeness.model_validate(forged).passed is passed
+
+
+def test_each_precision_has_a_cap_of_its_own() -> None:
+    figures = {"logit": 1.0, "sum": 1.001, "scale": 1.0, "tolerance": 1.0}
+    assert TOLERANCE_CAPS == {"fp32": 1e-4, "fp16": 2e-3}
+    half = Completeness.model_validate(figures | {"precision": "fp16"})
+    assert half.passed
+    assert Completeness.from_json(half.to_json()) == half
+    assert not Completeness.model_validate(figures | {"precision": "fp32"}).passed
+    assert not Completeness.model_validate(figures | {"sum": 1.0021, "precision": "fp16"}).passed
+    older = json.loads(half.to_json())
+    del older["precision"]  # as it was written before there were two
+    assert Completeness.model_validate(older).precision == "fp32"
+    assert not Completeness.model_validate(older).passed
+
+
+def test_a_difference_is_as_precise_as_the_coarser_of_its_two() -> None:
+    single = explanation()
+    half = explanation(1).model_copy(
+        update={"completeness": explanation(1).completeness.model_copy(update={"precision": "fp16", "tolerance": 1e-3})}
+    )
+    assert (single - explanation(1)).completeness.precision == "fp32"
+    for one, other in ((single, half), (half, single)):
+        figures = (one - other).completeness
+        assert (figures.precision, figures.tolerance) == ("fp16", 1e-3)
 
 
 def test_what_does_not_add_up_is_never_a_picture(tmp_path: Path) -> None:

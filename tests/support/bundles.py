@@ -24,6 +24,7 @@ from bcos_sdk.bundle import Bundle
 from bcos_sdk.exporters import export
 from bcos_sdk.models.layers import BcosConv2d
 from bcos_sdk.registry import InputSpec
+from bcos_sdk.results import Precision
 
 LABELS = ("tabby, tabby cat", "lynx", "fox", "crane, bird", "crane, machine", "Boxer", "boxer")
 SIZE = (20, 28)
@@ -53,7 +54,7 @@ def small_network() -> SmallNetwork:
 
 
 @functools.cache
-def small_bundle(probability: str = "sigmoid", *, labels: bool = True) -> Bundle:
+def small_bundle(probability: str = "sigmoid", *, labels: bool = True, precision: Precision = "fp32") -> Bundle:
     """Its preprocessing resizes the shorter side to 32 and crops."""
     return export(
         small_network(),
@@ -63,6 +64,7 @@ def small_bundle(probability: str = "sigmoid", *, labels: bool = True) -> Bundle
         preprocessing=InputSpec(size=SIZE, resize=32, crop=SIZE),
         max_batch=MAX_BATCH,
         probability=probability,  # type: ignore[arg-type]
+        precision=precision,
     )
 
 

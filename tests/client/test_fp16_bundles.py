@@ -1,0 +1,76 @@
+"""A bundle in half precision: the same promises, at the tolerance of half."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from support.bundles import copy_of, edit_manifest, random_pixels, sign_again, small_bundle
+
+from bcos_sdk import Client, Explained
+from bcos_sdk.errors import BundleError, IncompleteExplanationError, SelfTestError
+from bcos_sdk.results import TOLERANCE_CAPS
+
+IMAGES = random_pixels(3)
+BODY = "explain/body.linear/Transpose"
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return copy_of(small_bundle(precision="fp16"), tmp_path / "bundle")
+
+
+def spoil(bundle: Path, factor: float) -> None:
+    """Give the transposed body half weights of its own, off by a factor; the logits stay right."""
+    path = bundle / "explain.onnx"
+    model = onnx.load(path)
+    (node,) = [one for one in model.graph.node if one.name == BODY]
+    (weights,) = [numpy_helper.to_array(one) for one in model.graph.initializer if one.name == node.input[0]]
+    assert weights.dtype == np.float16
+    model.graph.initializer.append(numpy_helper.from_array((weights * factor).astype(np.float16), "spoiled"))
+    node.input[0] = "spoiled"
+    onnx.save(model, path)
+    sign_again(bundle)
+
+
+def test_explanations_add_up_at_the_tolerance_of_half() -> None:
+    with Client(small_bundle(precision="fp16").path, device="cpu") as half, Client(small_bundle().path) as single:
+        results = half.explain(IMAGES, targets=["fox", "mean", "fox vs lynx"], weights=True)
+        exact = single.explain(IMAGES, targets=["fox", "mean", "fox vs lynx"], weights=True)
+    for result, other in zip(results, exact, strict=True):
+        assert Explained.from_json(result.to_json()) == result
+        for explanation, expected in zip(result.explanations, other.explanations, strict=True):
+            figures = explanation.completeness
+            assert figures.passed
+            assert (figures.precision, figures.tolerance) == ("fp16", 1e-3)
+            assert expected.completeness.precision == "fp32"
+            distance = np.linalg.norm(explanation.weights - expected.weights)
+            assert 0 < distance < 1e-2 * np.linalg.norm(expected.weights)
+            explanation.overlay()
+
+
+def test_a_spoiled_explanation_fails_the_self_test(bundle: Path) -> None:
+    spoil(bundle, 1.25)
+    with Client(bundle, device="cpu") as client:
+        client.predict(IMAGES)
+        with pytest.raises(SelfTestError, match="weights of size"):
+            client.explain(IMAGES[0])
+
+
+@pytest.mark.parametrize(("tolerance", "factor"), [(1e-3, 1.02), (1.0, 1.1)], ids=["as exported", "forged"])
+def test_a_spoiled_explanation_fails_the_certificate(bundle: Path, tolerance: float, factor: float) -> None:
+    spoil(bundle, factor)
+    edit_manifest(bundle, lambda document: document.update(tolerance=tolerance))
+    edit_manifest(bundle, lambda document: document["parity_limits"].update(weights=1e300, logits=1e300))
+    with Client(bundle, device="cpu") as client, pytest.raises(IncompleteExplanationError) as caught:
+        client.explain(IMAGES[0])
+    assert caught.value.completeness.tolerance == min(tolerance, TOLERANCE_CAPS["fp16"])
+
+
+def test_a_precision_that_is_not_known_is_refused(bundle: Path) -> None:
+    edit_manifest(bundle, lambda document: document.update(precision="int8"))
+    with pytest.raises(BundleError, match="precision"):
+        Client(bundle, device="cpu")
