@@ -33,7 +33,7 @@ _PRECISION = "Of convolutions and matrix products; the rest is float."
 @click.option("--force", is_flag=True, help="Replace a bundle that is there.")
 @click.option("--trt", is_flag=True, help="Also build TensorRT engines, for the GPU at hand or as named next.")
 @click.option("--compute-capability", "capabilities", metavar="X.Y,...", help="Build engines ahead of time for these.")
-@click.option("--tf32", is_flag=True, help="Let engines multiply with 10 bits of mantissa: faster, less exact.")
+@click.option("--tf32", is_flag=True, help="Let engines multiply with 11 binary digits: faster, less exact.")
 @click.option("--input-size", callback=parse_size, metavar="H[xW]", help="Of a network of your own; default: 224.")
 @click.option("--resize", type=click.IntRange(1), help="Shorter side before the crop, of a network of your own.")
 @click.option("--labels", type=_FILE, help="A file with one class per line, of a network of your own.")

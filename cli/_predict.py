@@ -50,6 +50,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, tensorrt, ...")
 @click.option("--threads", type=click.IntRange(1), help="Threads of the CPU; default: one per core.")
 @click.option("--max-batch", type=click.IntRange(1), help="Images x targets at once; default: what was exported.")
+@click.option("--tf32", is_flag=True, help="Let a GPU multiply with 11 binary digits: faster, less exact.")
 @click.pass_context
 def predict(
     ctx: click.Context,
@@ -66,6 +67,7 @@ def predict(
     device: str,
     threads: int | None,
     max_batch: int | None,
+    tf32: bool,
 ) -> None:
     """Classify the images SRC, and explain why.
 
@@ -85,7 +87,7 @@ def predict(
     from bcos_sdk import Client
 
     chosen, why = choose_model(model)
-    with Client(chosen, device=device, threads=threads, max_batch=max_batch) as client:
+    with Client(chosen, device=device, threads=threads, max_batch=max_batch, tf32=tf32) as client:
         click.echo(f"{client.manifest.model.name} ({why}) on {client.device}, {len(images)} images", err=True)
         explain = explain or bool(targets or save or report)
         run = _Run(

@@ -13,7 +13,8 @@ __all__ = ["validate"]
 @click.command()
 @click.argument("model", metavar="DIR|NAME")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, tensorrt, ...")
-def validate(model: str, device: str) -> None:
+@click.option("--tf32", is_flag=True, help="Let a GPU multiply with 11 binary digits: faster, less exact.")
+def validate(model: str, device: str, tf32: bool) -> None:
     """Check the bundle DIR, or the export of that NAME: hashes, golden outputs, completeness.
 
     Exit code 1 if a file was changed, 3 if logits or W(x) differ from those of the export, 4 if an explanation does not
@@ -28,7 +29,7 @@ def validate(model: str, device: str) -> None:
 
     bundle = find_bundle(model)
     click.echo(f"ok  hashes        {len(bundle.manifest.files)} files of {bundle.path}")
-    with Client(bundle.path, device=device) as client:
+    with Client(bundle.path, device=device, tf32=tf32) as client:
         golden = bundle.golden()
         image = encode(golden.pixels)
         client.predict(image)

@@ -8,12 +8,13 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import onnx
 import torch
 from torch import nn
 
+from bcos_sdk._precision import TOLERANCES, GraphPrecision
 from bcos_sdk.bundle import Bundle, BundleWriter, Manifest, ModelRecord, Parity
 from bcos_sdk.errors import ExportError, ParityError
 from bcos_sdk.exporters._choose_half import choose_half
@@ -25,15 +26,12 @@ from bcos_sdk.exporters._program import sample_shape
 from bcos_sdk.exporters._refused import find_refusals
 from bcos_sdk.exporters._validate import Trial
 from bcos_sdk.registry.schema import InputSpec
-from bcos_sdk.results import TOLERANCE_CAPS, Precision
 
 __all__ = ["export"]
 
 logger = logging.getLogger("bcos_sdk")
 
 PREDICT, EXPLAIN, WEIGHTS, GOLDEN = "predict.onnx", "explain.onnx", "weights.bin", "golden.npz"
-# Twice the residual that is accepted of the probes in half: other images round otherwise, and so do other devices.
-TOLERANCES: dict[Precision, float] = {"fp32": 1e-5, "fp16": 1e-3}
 
 
 def export(
@@ -46,7 +44,7 @@ def export(
     name: str | None = None,
     preprocessing: InputSpec | None = None,
     probability: Literal["sigmoid", "softmax"] = "sigmoid",
-    precision: Precision = "fp32",
+    precision: GraphPrecision = "fp32",
     force: bool = False,
     without: Collection[str] = (),
     progress: Callable[[str], None] = lambda _stage: None,
@@ -65,8 +63,9 @@ def export(
             "max_batch and both sides of input_size must be at least 1, and labels a list of names",
             hint=f"Given were max_batch={max_batch}, input_size={input_size} and labels={labels!r}.",
         )
-    if precision not in TOLERANCE_CAPS:
-        raise ExportError(f"there is no precision {precision!r}", hint=f"Choose from {', '.join(TOLERANCE_CAPS)}.")
+    if precision not in get_args(GraphPrecision):
+        known = ", ".join(get_args(GraphPrecision))
+        raise ExportError(f"graphs are not written in precision {precision!r}", hint=f"Choose from {known}.")
     spec = preprocessing or InputSpec(size=input_size, resize=None, crop=None)
     with BundleWriter(path, force=force) as writer:
         progress("capturing and transposing")

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bcos_sdk._precision import GraphPrecision
 from bcos_sdk.bundle import Golden, Parity
 from bcos_sdk.errors import ExportError, ParityError
 from bcos_sdk.exporters._oracle import Truth, consult
 from bcos_sdk.exporters._probes import PROBES, probe_images
 from bcos_sdk.images import decode
-from bcos_sdk.results import Precision
 
 __all__ = ["LIMITS", "Trial", "parity_table"]
 
@@ -51,14 +51,14 @@ class Trial:
         self._truth = consult(module, self.images, self._targets)
         in_float32 = consult(module, self.images, self._truth.classes, torch.float32)
         own = _error_of_torch(self._truth, in_float32)
-        self.limits: dict[Precision, dict[str, float]] = {
+        self.limits: dict[GraphPrecision, dict[str, float]] = {
             "fp32": _limits(own, LIMITS, _CAPS, _TIMES_TORCH, has_jumps=has_jumps),
             "fp16": _limits(own, _HALF_LIMITS, _HALF_CAPS, _TIMES_HALF, has_jumps=has_jumps),
         }
         self.golden = _golden(self.images, self._truth)
         self._batches = sorted({1, min(2, max_batch), min(3, max_batch), max_batch})
 
-    def judge(self, predict: Path, explain: Path, precision: Precision = "fp32") -> tuple[Parity, ...]:
+    def judge(self, predict: Path, explain: Path, precision: GraphPrecision = "fp32") -> tuple[Parity, ...]:
         """Figures at batch 1, 2, 3 and max; one that is over its limit, or is not a number, is a `ParityError`."""
         limits = self.limits[precision]
         sessions = _session(predict), _session(explain)

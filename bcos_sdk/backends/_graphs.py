@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
+from bcos_sdk._precision import Precision
 from bcos_sdk.backends._devices import Device
 from bcos_sdk.backends._interface import ExplainOutputs, Floats, Integers
 from bcos_sdk.bundle import Bundle, Manifest
@@ -40,16 +41,24 @@ class Graph(Protocol):
 class GraphBackend:
     """Opens each graph when it is first used: who only predicts never loads the explain graph."""
 
-    def __init__(self, bundle: Bundle, device: Device, open_graph: Callable[[Path], Graph]) -> None:
+    def __init__(
+        self, bundle: Bundle, device: Device, open_graph: Callable[[Path], Graph], *, tf32: bool = False
+    ) -> None:
         self._bundle = bundle
         self._device = device
         self._open_graph = open_graph
+        self._tf32 = tf32
         self._graphs: dict[Path, Graph] = {}
         self._closed = False
 
     @property
     def device(self) -> Device:
         return self._device
+
+    @property
+    def precision(self) -> Precision:
+        coarser = self._tf32 and self._device.kind != "cpu" and self._bundle.manifest.precision == "fp32"
+        return "tf32" if coarser else self._bundle.manifest.precision
 
     def predict(self, images: Floats) -> Floats:
         tensors = {"logits": Tensor((len(images), self._bundle.manifest.classes), "float32")}

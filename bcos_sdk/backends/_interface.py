@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from bcos_sdk._precision import Precision
 from bcos_sdk.backends._devices import Device
 
 __all__ = ["Backend", "ExplainOutputs"]
@@ -61,6 +62,10 @@ class Backend(Protocol):
     @property
     def device(self) -> Device:
         """Where it really runs."""
+
+    @property
+    def precision(self) -> Precision:
+        """How exactly it really multiplies."""
 
     def predict(self, images: Floats) -> Floats:
         """[B, 6, H, W] → logits [B, classes], without the cost of an explanation."""

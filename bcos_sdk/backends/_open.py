@@ -54,9 +54,13 @@ def _open(bundle: Bundle, device: Device, threads: int | None, tf32: bool) -> Ba
     if problem is not None:
         raise unavailable(device, problem)
     if device.kind == "tensorrt":
-        opened = GraphBackend(bundle, device, partial(open_engine_graph, bundle=bundle, device=device, tf32=tf32))
+        opened = GraphBackend(
+            bundle, device, partial(open_engine_graph, bundle=bundle, device=device, tf32=tf32), tf32=tf32
+        )
     else:
-        opened = GraphBackend(bundle, device, partial(open_session_graph, device=device, threads=threads, tf32=tf32))
+        opened = GraphBackend(
+            bundle, device, partial(open_session_graph, device=device, threads=threads, tf32=tf32), tf32=tf32
+        )
     try:
         return SelfTestedBackend(opened, bundle)
     except BcosError:

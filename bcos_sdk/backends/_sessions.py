@@ -25,7 +25,7 @@ def provider_options(device: Device, *, tf32: bool = False) -> list[tuple[str, d
         return [(PROVIDERS["cpu"], {})]
     cuda = {
         "device_id": str(device.index),
-        "use_tf32": str(int(tf32)),  # its 10 bits of mantissa break the certificate of full precision
+        "use_tf32": str(int(tf32)),  # its 11 binary digits break the certificate of full precision
         "cudnn_conv_algo_search": "HEURISTIC",  # the exhaustive one searches again for every batch size
         "arena_extend_strategy": "kSameAsRequested",
     }

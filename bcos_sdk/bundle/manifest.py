@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
+from bcos_sdk._precision import GraphPrecision
 from bcos_sdk.registry.schema import InputSpec
-from bcos_sdk.results import Precision
 
 __all__ = ["SCHEMA_VERSION", "FileRecord", "Manifest", "ModelRecord", "Parity"]
 
@@ -75,7 +75,7 @@ class Manifest(_Record):
     bias_terms: tuple[str, ...]
     ranks: PositiveInt
     max_batch: PositiveInt
-    precision: Precision = "fp32"
+    precision: GraphPrecision = "fp32"
     """Of convolutions and matrix products; everything else is computed in float."""
     float_layers: tuple[str, ...] = ()
     """The layers of an fp16 bundle whose products stay in float, because in half the limits would not hold."""

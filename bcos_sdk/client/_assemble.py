@@ -8,13 +8,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from bcos_sdk._precision import TOLERANCE_CAPS, TOLERANCES, Precision
 from bcos_sdk.backends import ExplainOutputs
 from bcos_sdk.bundle import Manifest
 from bcos_sdk.client._targets import MEAN, ResolvedTargets
 from bcos_sdk.errors import InferenceError
 from bcos_sdk.images import LoadedImage
 from bcos_sdk.results import (
-    TOLERANCE_CAPS,
     ClassScore,
     Completeness,
     Explained,
@@ -35,6 +35,14 @@ class Assembler:
 
     manifest: Manifest
     on_incomplete: OnIncomplete
+    precision: Precision
+
+    @property
+    def tolerance(self) -> float:
+        """The manifest's, if products are computed as the manifest says."""
+        as_exported = self.precision == self.manifest.precision
+        wanted = self.manifest.tolerance if as_exported else TOLERANCES[self.precision]
+        return min(wanted, TOLERANCE_CAPS[self.precision])
 
     def prediction(self, source: str, logits: Floats, top_k: int) -> Prediction:
         """The `top_k` most likely classes; logits that are no numbers are an error."""
@@ -91,8 +99,8 @@ class Assembler:
                 sum=float(contributions.sum(dtype=np.float64) + terms.sum()),
                 # The mean of many logits is rounded as they are, however much of it cancels.
                 scale=scale + float(np.abs(contributions).sum(dtype=np.float64) + np.abs(terms).sum()),
-                tolerance=min(self.manifest.tolerance, TOLERANCE_CAPS[self.manifest.precision]),
-                precision=self.manifest.precision,
+                tolerance=self.tolerance,
+                precision=self.precision,
             ),
             arrays=arrays,
         )

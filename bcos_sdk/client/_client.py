@@ -33,7 +33,8 @@ class Client(AsyncCalls):
 
     `model` is the folder of a bundle, or the name of an exported model in the local store. `device` is "auto", "cpu",
     "cuda", "cuda:1", "tensorrt", …: a named device that does not work is an error. `threads` are those of the CPU, by
-    default one per core. `max_batch` bounds images × targets computed at once, `limits` what is taken in.
+    default one per core. `max_batch` bounds images × targets computed at once, `limits` what is taken in. `tf32` lets
+    a GPU multiply with 11 binary digits; certificates then have the tolerance of half precision, and say so.
 
     An explanation that does not add up is the failure of its image; with `on_incomplete="flag"` it is returned with
     `completeness.passed` false, and cannot be drawn.
@@ -49,6 +50,7 @@ class Client(AsyncCalls):
         device: str = "auto",
         threads: int | None = None,
         max_batch: int | None = None,
+        tf32: bool = False,
         on_incomplete: OnIncomplete = "raise",
         limits: Limits | None = None,
     ) -> None:
@@ -56,11 +58,13 @@ class Client(AsyncCalls):
             "device": device,
             "threads": threads,
             "max_batch": max_batch,
+            "tf32": tf32,
             "on_incomplete": on_incomplete,
             "limits": limits,
         }
         one_of("on_incomplete", on_incomplete, OnIncomplete)
         of_a_kind("model", model, (str, os.PathLike))
+        of_a_kind("tf32", tf32, (bool,))
         of_a_kind("limits", limits, (Limits, type(None)))
         threads = None if threads is None else whole_number("threads", threads)
         self._process = os.getpid()
@@ -74,7 +78,7 @@ class Client(AsyncCalls):
         self._max_batch = whole_number(
             "max_batch", largest if max_batch is None else max_batch, largest=largest, advice=advice
         )
-        backend = open_backend(bundle, device, threads=threads)
+        backend = open_backend(bundle, device, threads=threads, tf32=tf32)
         self._device = str(backend.device)
         self._engine = Engine(
             self._manifest, backend, max_batch=self._max_batch, on_incomplete=on_incomplete, limits=self._limits

@@ -38,7 +38,7 @@ class Engine:
         self, manifest: Manifest, backend: Backend, *, max_batch: int, on_incomplete: OnIncomplete, limits: Limits
     ) -> None:
         self._manifest = manifest
-        self._assembler = Assembler(manifest, on_incomplete)
+        self._assembler = Assembler(manifest, on_incomplete, backend.precision)
         self._resolver = TargetResolver(manifest)
         self._decoders = ThreadPoolExecutor(
             min(_MOST_DECODERS, os.cpu_count() or 1), thread_name_prefix="bcos-sdk-decoder"

@@ -59,7 +59,7 @@ def build(trt: Any, job: dict[str, Any]) -> dict[str, Any]:
         listed = (f"{error.node_operator()} in {error.node_name()}: {error.desc()}" for error in problems)
         return {"problem": "; ".join(listed)}
     config = builder.create_builder_config()
-    if not job["tf32"]:  # it is on by default, and its 10 bits of mantissa break the certificate of full precision
+    if not job["tf32"]:  # it is on by default, and its 11 binary digits break the certificate of full precision
         config.clear_flag(trt.BuilderFlag.TF32)
     profile = builder.create_optimization_profile()
     for name, shapes in job["profile"].items():

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, TypeAlias
 
 from pydantic import computed_field
 
+from bcos_sdk._precision import TOLERANCE_CAPS, Precision
 from bcos_sdk.results._base import Record
 
-__all__ = ["TOLERANCE_CAPS", "Completeness", "Precision"]
-
-Precision: TypeAlias = Literal["fp32", "fp16"]
-"""Of the products of a graph; the certificate itself is always computed in float."""
-
-TOLERANCE_CAPS: dict[Precision, float] = {"fp32": 1e-4, "fp16": 2e-3}
-"""What no manifest and no option can exceed, by the precision of the graph."""
+__all__ = ["Completeness"]
 
 
 class Completeness(Record):

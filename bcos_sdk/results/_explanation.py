@@ -14,10 +14,11 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from bcos_sdk import pictures
+from bcos_sdk._precision import TOLERANCE_CAPS
 from bcos_sdk.errors import IncompleteExplanationError, InputError, MissingArrayError
 from bcos_sdk.results._arrays import Arrays, equal_arrays
 from bcos_sdk.results._base import Record
-from bcos_sdk.results._completeness import TOLERANCE_CAPS, Completeness
+from bcos_sdk.results._completeness import Completeness
 from bcos_sdk.results._save import save_arrays, save_picture
 
 __all__ = ["Explanation", "Target"]

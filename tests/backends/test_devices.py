@@ -141,7 +141,9 @@ def test_auto_goes_on_where_the_driver_works_and_the_session_does_not(
 class Stand:
     """A GPU, as far as a CPU can stand in for one."""
 
-    def __init__(self, bundle: Bundle, device: Device, _open_graph: Any) -> None:
+    precision = "fp32"
+
+    def __init__(self, bundle: Bundle, device: Device, _open_graph: Any, *, tf32: bool) -> None:
         self.device = device
         self._cpu = cpu_backend(bundle)
 

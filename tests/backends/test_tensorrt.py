@@ -212,3 +212,25 @@ def test_auto_takes_engines_at_hand_and_builds_none(machine: GpuMachine, bundle:
 def test_without_tensorrt_the_extras_are_named(machine: GpuMachine) -> None:
     machine.flavours = ()
     assert "pip install 'bcos-sdk[trt]'" in str(check_device(Device("tensorrt")))
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("tf32", [False, True])
+def test_coarser_products_are_asked_for_and_certified_as_such(bundle: Bundle, tf32: bool) -> None:
+    with Client(bundle.path, device="tensorrt", tf32=tf32) as client:
+        (result,) = client.explain(random_pixels(1))
+    completeness = result.explanations[0].completeness
+    assert (completeness.precision, completeness.tolerance) == (("tf32", 1e-3) if tf32 else ("fp32", 1e-5))
+    with Client(bundle.path, device="cpu", tf32=tf32) as client:
+        (result,) = client.explain(random_pixels(1))
+    assert result.explanations[0].completeness.precision == "fp32", "a CPU multiplies in full precision"
+
+
+@pytest.mark.usefixtures("machine")
+def test_half_precision_has_engines_of_its_own(tmp_path: Path, bundle: Bundle) -> None:
+    half = open_bundle(copy_of(small_bundle(precision="fp16"), tmp_path / "half"))
+    keys = [key_for_gpu(one, one.explain_graph, "tensorrt", 0, tf32=False) for one in (bundle, half)]
+    assert [key.precision for key in keys] == ["fp32", "fp16"]
+    with Client(half.path, device="tensorrt", tf32=True) as client:
+        (result,) = client.explain(random_pixels(1))
+    assert result.explanations[0].completeness.precision == "fp16"

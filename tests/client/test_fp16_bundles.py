@@ -11,8 +11,8 @@ from onnx import numpy_helper
 from support.bundles import copy_of, edit_manifest, random_pixels, sign_again, small_bundle
 
 from bcos_sdk import Client, Explained
+from bcos_sdk._precision import TOLERANCE_CAPS
 from bcos_sdk.errors import BundleError, IncompleteExplanationError, SelfTestError
-from bcos_sdk.results import TOLERANCE_CAPS
 
 IMAGES = random_pixels(3)
 BODY = "explain/body.linear/Transpose"

@@ -98,6 +98,17 @@ def test_every_explanation_has_a_certificate_that_holds(bundle: Bundle) -> None:
                 assert explanation.completeness.tolerance <= bundle.manifest.tolerance
 
 
+@pytest.mark.parametrize("precision", ["tf32", "fp16"])
+def test_coarser_products_keep_their_certificates(tmp_path: Path, precision: str) -> None:
+    exported = small_bundle(precision="fp16" if precision == "fp16" else "fp32")
+    folder = copy_of(exported, tmp_path / "coarse")
+    with Client(folder, device="tensorrt", tf32=precision == "tf32") as client:
+        for result in client.explain(random_pixels(9), top_k=2, weights=True):
+            for explanation in result.explanations:
+                assert explanation.completeness.precision == precision
+                assert explanation.completeness.passed
+
+
 def test_many_threads_get_their_own_results(bundle: Bundle) -> None:
     pixels = random_pixels(8)
     with Client(bundle.path, device="tensorrt") as client:

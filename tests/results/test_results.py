@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from pydantic import ValidationError
 
+from bcos_sdk._precision import TOLERANCE_CAPS
 from bcos_sdk.errors import (
     ImageTooLargeError,
     IncompleteExplanationError,
@@ -25,7 +26,6 @@ from bcos_sdk.errors import (
     UnreadableImageError,
 )
 from bcos_sdk.results import (
-    TOLERANCE_CAPS,
     ClassScore,
     Completeness,
     Explained,
@@ -186,7 +186,7 @@ def test_the_verdict_follows_from_the_figures(figures: dict[str, float], passed:
 
 def test_each_precision_has_a_cap_of_its_own() -> None:
     figures = {"logit": 1.0, "sum": 1.001, "scale": 1.0, "tolerance": 1.0}
-    assert TOLERANCE_CAPS == {"fp32": 1e-4, "fp16": 2e-3}
+    assert TOLERANCE_CAPS == {"fp32": 1e-4, "tf32": 2e-3, "fp16": 2e-3}
     half = Completeness.model_validate(figures | {"precision": "fp16"})
     assert half.passed
     assert Completeness.from_json(half.to_json()) == half

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from bcos_sdk import Client, Prediction
 from bcos_sdk._hashing import sha256_of
+from bcos_sdk._precision import GraphPrecision
 from bcos_sdk.backends import Device
 from bcos_sdk.backends._graphs import GraphBackend
 from bcos_sdk.backends._onnxruntime import open_session_graph
@@ -24,7 +25,6 @@ from bcos_sdk.bundle import Bundle
 from bcos_sdk.exporters import export
 from bcos_sdk.models.layers import BcosConv2d
 from bcos_sdk.registry import InputSpec
-from bcos_sdk.results import Precision
 
 LABELS = ("tabby, tabby cat", "lynx", "fox", "crane, bird", "crane, machine", "Boxer", "boxer")
 SIZE = (20, 28)
@@ -54,7 +54,7 @@ def small_network() -> SmallNetwork:
 
 
 @functools.cache
-def small_bundle(probability: str = "sigmoid", *, labels: bool = True, precision: Precision = "fp32") -> Bundle:
+def small_bundle(probability: str = "sigmoid", *, labels: bool = True, precision: GraphPrecision = "fp32") -> Bundle:
     """Its preprocessing resizes the shorter side to 32 and crops."""
     return export(
         small_network(),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bcos_sdk import Client, Limits
+from bcos_sdk._precision import Precision
 from bcos_sdk.backends import Device, ExplainOutputs
 from bcos_sdk.client._deadline import Deadline
 from bcos_sdk.client._engine import Engine
@@ -22,6 +23,7 @@ class SlowBackend:
     """Answers with zeros when it is let go, and remembers what it was asked."""
 
     device = Device("cpu")
+    precision: Precision = "fp32"
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, int]] = []
