@@ -100,6 +100,12 @@ def cast(layer: Any, x: list[Any]) -> Tensor:
     return out
 
 
+@executes("Identity")
+def identity(layer: Any, x: list[Any]) -> Tensor:
+    out: Tensor = x[0]
+    return out
+
+
 @executes("Select")
 def select(layer: Any, x: list[Any]) -> Tensor:
     condition, chosen, other = x

@@ -45,6 +45,16 @@ def test_our_spelling_of_it_agrees(tmp_path: Path) -> None:
     assert relative_error(execute(parse(graph), {"x": x})["y"], run(graph, x)) < 1e-6
 
 
+def test_an_output_that_is_an_input(tmp_path: Path) -> None:
+    """The one spelling of ours that no member of a family needs."""
+    graph = write_onnx(
+        tmp_path / "same.onnx", [helper.make_node("Identity", ["x"], ["y"], name="same")], x=(3,), y=(3,)
+    )
+    parsed, x = parse(graph), torch.rand(2, 3)
+    assert [kind for kind, _ in parsed.layers] == ["Identity"]
+    assert torch.equal(execute(parsed, {"x": x})["y"], x)
+
+
 def test_an_unknown_layer_is_named(tmp_path: Path) -> None:
     node = helper.make_node("CumSum", ["x", "axis"], ["y"], name="running_total")
     graph = write_onnx(tmp_path / "sums.onnx", [node], x=(3,), y=(3,), weights={"axis": np.array(1)})
