@@ -21,6 +21,7 @@ hypothesis.settings.load_profile("repeatable")
 
 _PARITY: pytest.StashKey[dict[str, tuple[float, float]]] = pytest.StashKey()
 _EXPORTS: pytest.StashKey[dict[str, str]] = pytest.StashKey()
+_ENGINES: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_PARITY] = {}
     config.stash[_EXPORTS] = {}
+    config.stash[_ENGINES] = {}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -66,6 +68,16 @@ def report_export(request: pytest.FixtureRequest) -> Callable[[str, Bundle, floa
     return report
 
 
+@pytest.fixture
+def report_engine(request: pytest.FixtureRequest) -> Callable[[str, int, float, int | None], None]:
+    """Add a row to the table of engines that ends the run."""
+
+    def report(name: str, size: int, seconds: float, peak_memory: int | None) -> None:
+        request.config.stash[_ENGINES][name] = f"{size / 1e6:8.1f} {seconds:8.1f} {(peak_memory or 0) / 1e6:8.0f}"
+
+    return report
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     rows = config.stash[_PARITY]
     if rows:
@@ -81,6 +93,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.line(f"{'model':<28} {heading} {'seconds':>8} {'MB':>8}")
         for name, figures in exports.items():
             terminalreporter.line(f"{name:<28} {figures}")
+    engines = config.stash[_ENGINES]
+    if engines:
+        terminalreporter.section("engines built ahead of time")
+        terminalreporter.line(f"{'engine':<44} {'MB':>8} {'seconds':>8} {'peak MB':>8}")
+        for name, figures in engines.items():
+            terminalreporter.line(f"{name:<44} {figures}")
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from bcos_sdk.exporters._compile import compile_module
 from bcos_sdk.exporters._emit import WeightsFile, emit
+from bcos_sdk.exporters._gauge import Gauge
+from bcos_sdk.exporters._half import in_half
 from bcos_sdk.models import build_model
 from bcos_sdk.models.layers import BcosConv2d, LogitLayer
 from bcos_sdk.registry import builtin_registry
@@ -128,11 +130,18 @@ def prepare(network: nn.Module, size: Size) -> None:
             module.temperature *= spread
 
 
-def write_graphs(network: nn.Module, size: Size, folder: Path) -> tuple[Path, Path]:
-    """The predict and the explain graph, as a bundle holds them; without the measurements, which take longest."""
+def write_graphs(network: nn.Module, size: Size, folder: Path, *, half: bool = False) -> tuple[Path, Path]:
+    """The predict and the explain graph, as a bundle holds them; without the measurements, which take longest.
+
+    In half all products are, whatever an export would keep in float.
+    """
     compiled = compile_module(network, size)
+    programs = {"predict": compiled.predict, "explain": compiled.explain}
+    if half:
+        exponents = Gauge(compiled.explain, images(2, size)).exponents
+        programs = {name: in_half(program, exponents) for name, program in programs.items()}
     weights = WeightsFile(folder / "weights.bin")
-    for name, program in (("predict", compiled.predict), ("explain", compiled.explain)):
+    for name, program in programs.items():
         model = emit(program, name, weights)
         (folder / f"{name}.onnx").write_bytes(model.SerializeToString())
     weights.close()
