@@ -79,7 +79,7 @@ def export(
     from bcos_sdk.exporters import export as export_module
 
     if trt:
-        choose_flavour(named)  # what cannot be built is said before an export is worth any work
+        choose_flavour(named, precision)  # what cannot be built is said before an export is worth any work
     if is_factory(model):
         name = model.replace(":", ".")
         network, described = build_own(model), _own_input(input_size or (224, 224), resize, labels)

@@ -12,6 +12,7 @@ import click
 from bcos_sdk._extras import require
 from bcos_sdk.bundle import Bundle, find_bundle
 from bcos_sdk.cli._tables import pairs
+from bcos_sdk.engines import EngineRecord, list_engines
 from bcos_sdk.errors import BundleError
 
 __all__ = ["inspect"]
@@ -35,7 +36,12 @@ def inspect(model: str, as_json: bool) -> None:
     bundle = find_bundle(model)
     if as_json:
         graphs = {path.name: describe_graph(path) for path in (bundle.predict_graph, bundle.explain_graph)}
-        document = {"path": str(bundle.path), "manifest": bundle.manifest.model_dump(mode="json"), "graphs": graphs}
+        engines = {
+            name: found if isinstance(found, str) else found.model_dump(mode="json")
+            for name, found in list_engines(bundle.engines).items()
+        }
+        manifest = bundle.manifest.model_dump(mode="json")
+        document = {"path": str(bundle.path), "manifest": manifest, "graphs": graphs, "engines": engines}
         click.echo(json.dumps(document, indent=2))
         return
     click.echo(_bundle_text(bundle))
@@ -92,8 +98,17 @@ def _bundle_text(bundle: Bundle) -> str:
         *([("in float", ", ".join(manifest.float_layers))] if manifest.float_layers else []),
         ("made with", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())),
         ("files", f"{len(manifest.files)}, {size:.1f} MB"),
+        *(("engine", _engine_text(name, found)) for name, found in list_engines(bundle.engines).items()),
     ]
     return pairs(rows)
+
+
+def _engine_text(name: str, found: EngineRecord | str) -> str:
+    if isinstance(found, str):
+        return f"{name}: {found}"
+    key = found.key
+    where = key.gpu or f"compute capability {', '.join(key.compute_capabilities)}"
+    return f"{name}: {key.precision}, {where}, {key.flavour} {key.version}, {found.size / 1e6:.1f} MB"
 
 
 def _graph_text(found: dict[str, Any]) -> str:

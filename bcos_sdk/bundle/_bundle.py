@@ -39,6 +39,11 @@ class Bundle:
     def explain_graph(self) -> Path:
         return self.path / self.manifest.explain_graph
 
+    @property
+    def engines(self) -> Path:
+        """The folder of TensorRT engines, if there are any; each has a record of its own beside it."""
+        return self.path / "engines"
+
     def golden(self) -> Golden:
         """What this bundle must reproduce wherever it runs."""
         return Golden.read(self.path / self.manifest.golden)

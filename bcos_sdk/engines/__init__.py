@@ -1,7 +1,7 @@
 """TensorRT engines of a bundle's graphs: built on the GPU at hand or ahead of time, kept with their records."""
 
 from bcos_sdk.engines._build import build_engines, is_at_hand, key_for_gpu, obtain_engine
-from bcos_sdk.engines._find import Engine, find_engine
+from bcos_sdk.engines._find import Engine, find_engine, list_engines
 from bcos_sdk.engines._flavours import Flavour, choose_flavour, flavour_problem, installed_flavours
 from bcos_sdk.engines._record import EngineKey, EngineRecord
 
@@ -17,5 +17,6 @@ __all__ = [
     "installed_flavours",
     "is_at_hand",
     "key_for_gpu",
+    "list_engines",
     "obtain_engine",
 ]

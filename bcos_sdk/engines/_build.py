@@ -38,14 +38,14 @@ def build_engines(
 
     They are built for GPU 0 of this machine, or ahead of time for these compute capabilities.
     """
-    flavour = choose_flavour(compute_capabilities)
+    flavour = choose_flavour(compute_capabilities, bundle.manifest.precision)
     built = []
     for graph in (bundle.predict_graph, bundle.explain_graph):
         if compute_capabilities:
             key, gpu = _key(bundle, graph, flavour, tuple(compute_capabilities), tf32=tf32), None
         else:
             key, gpu = key_for_gpu(bundle, graph, flavour, 0, tf32=tf32), 0
-        folder = _engines_of(bundle)
+        folder = bundle.engines
         reason = find_engine([folder], graph.stem, key)
         if isinstance(reason, Engine):
             record = reason.record
@@ -87,17 +87,13 @@ def is_at_hand(bundle: Bundle, graph: Path, keys: Sequence[EngineKey]) -> bool:
 
 
 def _at_hand(bundle: Bundle, graph: Path, keys: Sequence[EngineKey]) -> Engine | str:
-    folders = [_engines_of(bundle), _cached_engines()]
+    folders = [bundle.engines, _cached_engines()]
     found = [find_engine(folders, graph.stem, key) for key in keys]
     return next((one for one in found if isinstance(one, Engine)), next(iter(found), "none was looked for"))
 
 
 def _cached_engines() -> Path:
     return cache_dir() / "engines"
-
-
-def _engines_of(bundle: Bundle) -> Path:
-    return bundle.path / "engines"
 
 
 def _key(bundle: Bundle, graph: Path, flavour: Flavour, capabilities: tuple[str, ...], *, tf32: bool) -> EngineKey:

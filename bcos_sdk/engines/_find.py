@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from bcos_sdk.engines._record import EngineKey, EngineRecord
 
-__all__ = ["Engine", "find_engine"]
+__all__ = ["Engine", "find_engine", "list_engines"]
 
 _LARGEST_RECORD = 1 << 20
 
@@ -39,6 +39,20 @@ def find_engine(folders: Sequence[Path], graph: str, wanted: EngineKey) -> Engin
             reasons = [str(error)]
         misses.append([f"{path.with_suffix('.plan').name}: {reason}" for reason in reasons])
     return "; ".join(sorted(misses, key=len)[0]) if misses else "there is none yet"
+
+
+def list_engines(folder: Path) -> dict[str, EngineRecord | str]:
+    """The record of every plan in the folder, or why it cannot be used."""
+    return {f"{path.stem}.plan": _examine(path) for path in _records([folder], "*")}
+
+
+def _examine(path: Path) -> EngineRecord | str:
+    try:
+        record = _read_record(path)
+        _read_plan(path.with_suffix(".plan"), record)
+    except _UnusableError as error:
+        return str(error)
+    return record
 
 
 class _UnusableError(Exception):

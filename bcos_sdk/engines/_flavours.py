@@ -9,6 +9,7 @@ from typing import Literal
 
 from bcos_sdk._driver import probe_driver
 from bcos_sdk._extras import require
+from bcos_sdk._precision import GraphPrecision
 from bcos_sdk.engines._process import run_worker
 from bcos_sdk.errors import BcosError, DeviceError, EngineError, InputError
 
@@ -26,9 +27,10 @@ Flavour = Literal["tensorrt", "tensorrt_rtx"]
 FLAVOURS: tuple[Flavour, ...] = ("tensorrt", "tensorrt_rtx")
 CAPABILITIES = ("7.5", "8.0", "8.6", "8.9", "12.0", "12.1")
 """What TensorRT for RTX 1.7 builds for."""
+HALF_ONLY = ("7.5",)
 
 
-def choose_flavour(capabilities: Sequence[str]) -> Flavour:
+def choose_flavour(capabilities: Sequence[str], precision: GraphPrecision) -> Flavour:
     """The flavour that can build what was asked for, or an error that says both ways on."""
     for capability in capabilities:
         if capability not in CAPABILITIES:
@@ -36,6 +38,12 @@ def choose_flavour(capabilities: Sequence[str]) -> Flavour:
                 f"{capability or 'an empty string'} is no compute capability that engines can be built for",
                 source=capability,
                 hint=f"Choose from {', '.join(CAPABILITIES)}.",
+            )
+        if precision == "fp32" and capability in HALF_ONLY:
+            raise InputError(
+                f"engines for compute capability {capability} cannot multiply in full precision",
+                source=capability,
+                hint="Export with --precision fp16 (precision='fp16').",
             )
     if capabilities:
         require("tensorrt_rtx", purpose="Building engines ahead of time")

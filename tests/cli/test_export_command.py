@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,12 @@ def test_own_networks_that_cannot_be_exported_say_why(arguments: list[object], s
     assert said in result.stderr
 
 
+def inspect(folder: Path, *options: str) -> str:
+    result = CliRunner().invoke(main, ["inspect", str(folder), *options])
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
 def test_engines_from_the_command_line(tmp_path: Path) -> None:
     pytest.importorskip("tensorrt_rtx", reason="pip install 'bcos-sdk[trt-rtx]' builds engines without a GPU")
     options = [MODEL, "--random-weights", "--max-batch", 2, "-o", tmp_path / "out"]
@@ -173,6 +180,13 @@ def test_engines_from_the_command_line(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     assert "explain.tensorrt_rtx.sm89-sm120." in result.stdout
     assert "Built, not run" in result.stdout
+    shown = inspect(tmp_path / "out")
+    assert "compute capability 8.9, 12.0, tensorrt_rtx" in shown
+    (record, *_) = json.loads(inspect(tmp_path / "out", "--json"))["engines"].values()
+    assert record["key"]["compute_capabilities"] == ["8.9", "12.0"]
+    damaged = next((tmp_path / "out" / "engines").glob("explain*.plan"))
+    damaged.write_bytes(b"")
+    assert f"{damaged.name}: it is not" in inspect(tmp_path / "out")
     alone = run(*options, "--force", "--compute-capability", "8.9")
     assert alone.exit_code == 2
     assert "does nothing without --trt" in alone.stderr

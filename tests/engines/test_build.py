@@ -92,10 +92,10 @@ def test_a_graph_without_a_profile_is_not_built(bundle: Bundle) -> None:
     assert not (bundle.path / "made.plan").exists()
 
 
-def test_a_capability_that_cannot_compute_in_full_precision_is_named(bundle: Bundle) -> None:
+def test_what_tensorrt_says_is_quoted(bundle: Bundle) -> None:
     with pytest.raises(EngineError, match="FP32 GEMM is not supported"):
-        build_engines(bundle, compute_capabilities=["7.5"])
-    assert files(bundle) == []
+        run_worker(job(bundle, capabilities=["7.5"]))
+    assert not (bundle.path / "made.plan").exists()
 
 
 def test_a_graph_that_tensorrt_refuses_is_named_by_layer_and_leaves_nothing(bundle: Bundle) -> None:

@@ -23,6 +23,12 @@ def test_unknown_capabilities(capability: str) -> None:
         build_engines(small_bundle(), compute_capabilities=[capability])
 
 
+def test_a_capability_without_full_precision_is_named_before_any_work() -> None:
+    with pytest.raises(InputError, match=r"7\.5 cannot multiply in full precision") as caught:
+        build_engines(small_bundle(), compute_capabilities=["8.9", "7.5"])
+    assert "--precision fp16" in str(caught.value)
+
+
 def test_without_a_gpu_both_ways_on_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_flavours, "probe_driver", lambda: Driver(problem="no NVIDIA driver is installed"))
     with pytest.raises(DeviceError, match="no NVIDIA driver is installed") as caught:
@@ -35,8 +41,8 @@ def test_with_a_gpu_the_classic_flavour_is_asked_for(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(_flavours, "probe_driver", lambda: Driver(gpus=(Gpu(name="L4", capability="8.9"),)))
     asked: list[str] = []
     monkeypatch.setattr(_flavours, "require", lambda *modules, purpose: asked.extend(modules))
-    assert choose_flavour([]) == "tensorrt"
-    assert choose_flavour(["8.9"]) == "tensorrt_rtx"
+    assert choose_flavour([], "fp32") == "tensorrt"
+    assert choose_flavour(["8.9"], "fp32") == "tensorrt_rtx"
     assert asked == ["tensorrt", "tensorrt_rtx"]
 
 
@@ -46,7 +52,7 @@ def test_a_flavour_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(_flavours, "require", missing)
     with pytest.raises(MissingExtraError, match="needs tensorrt_rtx"):
-        choose_flavour(["8.9"])
+        choose_flavour(["8.9"], "fp32")
 
 
 def test_the_version_is_what_the_library_says() -> None:
