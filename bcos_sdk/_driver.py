@@ -16,7 +16,7 @@ __all__ = ["Driver", "Gpu", "ask_driver", "probe_driver"]
 
 _SECONDS = 60
 _PROGRAM = """
-import ctypes, json, sys
+import ctypes, json, re, sys
 
 windows = sys.platform == "win32"
 try:
@@ -49,6 +49,12 @@ try:
     nvml.nvmlInit_v2() or nvml.nvmlSystemGetDriverVersion(version, len(version))
 except (OSError, AttributeError):
     pass
+if not version.value:
+    try:
+        with open("/proc/driver/nvidia/version", "rb") as file:
+            version.value = re.search(rb"[0-9]+([.][0-9]+)+", file.read()).group()
+    except (OSError, AttributeError):
+        pass
 cuda_version = f"{level // 1000}.{level % 1000 // 10}"
 print(json.dumps({"gpus": gpus, "cuda": cuda_version, "version": version.value.decode() or "unknown"}))
 """

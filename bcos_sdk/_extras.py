@@ -25,7 +25,7 @@ _EXTRA_OF_MODULE = {
 
 def require(*modules: str, purpose: str) -> None:
     """Promise that every module can be imported, or raise an error that names the extra."""
-    missing = [module for module in modules if find_spec(module) is None]
+    missing = [module for module in modules if not _is_installed(module)]
     if missing:
         extras = ",".join(sorted({_EXTRA_OF_MODULE[module] for module in missing}))
         choice = "" if extras != "cpu" else "  (on a GPU machine: 'bcos-sdk[gpu]')"
@@ -33,6 +33,13 @@ def require(*modules: str, purpose: str) -> None:
             f"{purpose} needs {' and '.join(missing)}, not installed here",
             hint=f"Install with: pip install 'bcos-sdk[{extras}]'{choice}",
         )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that it would be part of
+        return False
 
 
 def installed_version(distribution: str) -> str | None:

@@ -141,6 +141,7 @@ def _show(bundle: Bundle, engines: list[tuple[str, EngineRecord]], name: str) ->
         click.echo(f"  {file:<14} {record.size / 1e3:>10,.0f} kB")
     if engines:
         click.echo("\n" + columns(["ENGINE", "MB", "SECONDS", "PEAK MB", "BUILT WITH"], [*map(_engine_row, engines)]))
-        click.echo(f"Built, not run: on the GPU, `bcos-sdk validate {name} --device tensorrt` runs them.")
+        extra = " --tf32" if engines[0][1].key.tf32 else ""
+        click.echo(f"Built, not run: on the GPU, `bcos-sdk validate {name} --device tensorrt{extra}` runs them.")
     click.echo(f"\nNext:\n  bcos-sdk predict IMAGES --explain --report --model {name}")
     click.echo(f'  python -c \'from bcos_sdk import Client; print(Client("{name}").predict("IMAGE"))\'')

@@ -78,9 +78,7 @@ def conv2d(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
     stride, padding, dilation = pair(a.stride), pair(a.padding), pair(a.dilation)
     size, kernel = pair(sample_shape(a.input)[1:]), pair(shape_of(a.weight)[2:])
     left = ops.unreached(size, kernel, stride, padding, dilation)
-    if (
-        max(stride) > 1 and max(dilation) > 1
-    ):  # TensorRT takes either, not both: the zeros of the stride are written out
+    if max(stride) > 1 and max(dilation) > 1:  # TensorRT takes either, not both: so the stride's zeros are written out
         for axis, (length, step, rest) in enumerate(zip(sample_shape(node)[1:], stride, left, strict=True), 3):
             ct = t.call(ops.insert_zeros, ct, axis, step, 0, (length - 1) * step + 1 + rest)
         stride, left = (1, 1), (0, 0)

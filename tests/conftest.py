@@ -9,7 +9,9 @@ import hypothesis
 import pytest
 import torch
 from PIL import Image
+from support import gpu_machine
 from support.bundles import random_pixels, small_bundle
+from support.gpu_machine import GpuMachine
 from support.slow import SlowBackend
 
 from bcos_sdk import Client
@@ -105,6 +107,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def client() -> Iterator[Client]:
     with Client(small_bundle().path, device="cpu") as made:
         yield made
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[GpuMachine]:
+    """A machine with GPUs and TensorRT, as far as this package can tell."""
+    yield gpu_machine.install(monkeypatch, tmp_path / "cache")
+    gpu_machine.forget()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bcos_sdk._extras import require
 from bcos_sdk.errors import BcosError, InferenceError, OutOfMemoryError
 
 __all__ = ["Buffer", "Cuda", "PinnedBuffer"]
@@ -20,6 +21,7 @@ class Cuda:
     """One GPU, as `cuda.bindings` offers it. The device belongs to the calling thread: `enter` chooses it there."""
 
     def __init__(self, index: int) -> None:
+        require("cuda.bindings", purpose="Talking to a GPU")
         self._runtime: Any = import_module("cuda.bindings.runtime")
         self._index = index
         self.enter()
@@ -113,8 +115,11 @@ class PinnedBuffer(Buffer):
 
 
 _OUT_OF_MEMORY = 2
+_DRIVER_TOO_OLD = 35
 
 
 def _error(function: str, status: int, name: str) -> BcosError:
     message = f"{function} failed with CUDA error {status} {name}".rstrip()
+    if status == _DRIVER_TOO_OLD:
+        message += ": there is no driver, or it is older than cuda-bindings needs (pip install 'cuda-bindings<13')"
     return OutOfMemoryError(message) if status == _OUT_OF_MEMORY else InferenceError(message)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from bcos_sdk._extras import require
 from bcos_sdk.backends._devices import Device, parse_device, problem_of, unavailable
-from bcos_sdk.backends._graphs import GraphBackend
+from bcos_sdk.backends._graphs import Graph, GraphBackend
 from bcos_sdk.backends._interface import Backend
 from bcos_sdk.backends._onnxruntime import open_session_graph
 from bcos_sdk.backends._selftest import SelfTestedBackend
-from bcos_sdk.backends._tensorrt import has_engines, open_engine_graph
+from bcos_sdk.backends._tensorrt import has_own_engines, open_engine_graph
 from bcos_sdk.bundle import Bundle
-from bcos_sdk.errors import BcosError, DeviceError, EngineError, SelfTestError
+from bcos_sdk.errors import DeviceError, EngineError, InferenceError, OutputError, SelfTestError
 
 __all__ = ["open_backend"]
 
@@ -40,29 +42,27 @@ def open_backend(bundle: Bundle, device: str = "auto", *, threads: int | None = 
 def _try_open(bundle: Bundle, device: Device, threads: int | None, tf32: bool) -> Backend | str:
     """The bundle on that device if nothing need be built for it, or why not."""
     try:
-        if device.kind == "tensorrt" and problem_of(device) is None and not has_engines(bundle, device, tf32=tf32):
-            raise unavailable(device, "no engine that fits is at hand, and building one takes minutes")
-        return _open(bundle, device, threads, tf32)
-    except (DeviceError, EngineError, SelfTestError) as error:
+        if device.kind == "tensorrt" and problem_of(device) is None and not has_own_engines(bundle, device, tf32=tf32):
+            raise unavailable(device, "no engine that fits was built here, and building one takes minutes")
+        return _open(bundle, device, threads, tf32, own=True)
+    except (DeviceError, EngineError, InferenceError, OutputError, SelfTestError) as error:
         return error.message
 
 
-def _open(bundle: Bundle, device: Device, threads: int | None, tf32: bool) -> Backend:
+def _open(bundle: Bundle, device: Device, threads: int | None, tf32: bool, *, own: bool = False) -> Backend:
     if device.kind != "tensorrt":
         require("onnxruntime", purpose="Running a model")
     problem = problem_of(device)
     if problem is not None:
         raise unavailable(device, problem)
+    open_graph: Callable[[Path], Graph]
     if device.kind == "tensorrt":
-        opened = GraphBackend(
-            bundle, device, partial(open_engine_graph, bundle=bundle, device=device, tf32=tf32), tf32=tf32
-        )
+        open_graph = partial(open_engine_graph, bundle=bundle, device=device, tf32=tf32, own=own)
     else:
-        opened = GraphBackend(
-            bundle, device, partial(open_session_graph, device=device, threads=threads, tf32=tf32), tf32=tf32
-        )
+        open_graph = partial(open_session_graph, device=device, threads=threads, tf32=tf32)
+    opened = GraphBackend(bundle, device, open_graph, tf32=tf32)
     try:
         return SelfTestedBackend(opened, bundle)
-    except BcosError:
+    except BaseException:
         opened.close()
         raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -13,37 +15,61 @@ import numpy.typing as npt
 from bcos_sdk.backends._cuda import Buffer, Cuda, PinnedBuffer
 from bcos_sdk.backends._devices import Device, unavailable
 from bcos_sdk.backends._graphs import Arrays, Tensor
+from bcos_sdk.backends._trt_words import words_of
 from bcos_sdk.bundle import Bundle
 from bcos_sdk.engines import (
     Engine,
     EngineKey,
+    EngineRecord,
+    anything,
     flavour_problem,
     installed_flavours,
     is_at_hand,
     key_for_gpu,
     obtain_engine,
+    was_built_here,
 )
-from bcos_sdk.errors import EngineError, InferenceError
+from bcos_sdk.errors import BcosError, EngineError, InferenceError
 
-__all__ = ["EngineGraph", "choose_profile", "has_engines", "open_engine_graph"]
+__all__ = ["EngineGraph", "choose_profile", "has_own_engines", "only_own", "open_engine_graph"]
+
+logger = logging.getLogger("bcos_sdk")
 
 Shape = tuple[int, ...]
 Profile = dict[str, tuple[Shape, Shape]]
 
 
-def open_engine_graph(graph: Path, bundle: Bundle, device: Device, *, tf32: bool) -> EngineGraph:
-    """The graph on the GPU, by an engine that fits it; one is built if there is none."""
+def open_engine_graph(graph: Path, bundle: Bundle, device: Device, *, tf32: bool, own: bool) -> EngineGraph:
+    """The graph on the GPU, by an engine that fits it; one is built if there is none, or none that TensorRT loads.
+
+    With `own`, engines that came with the bundle and were built by somebody else are left alone.
+    """
     keys = _keys(bundle, graph, device, tf32=tf32)
     if not keys:
         raise unavailable(device, "no TensorRT that is installed runs on it")
-    engine = obtain_engine(bundle, graph, keys, device.index)
-    return EngineGraph(engine, Cuda(device.index), graph.name)
+    accept = only_own if own else anything
+    engine = obtain_engine(bundle, graph, keys, device.index, accept)
+    try:
+        return EngineGraph(engine, Cuda(device.index), graph.name)
+    except EngineError as error:
+        logger.warning("%s; it is built again", error.message)
+        unloaded = engine.record.plan_sha256
+
+    def another(record: EngineRecord) -> str | None:
+        return "TensorRT did not load it" if record.plan_sha256 == unloaded else accept(record)
+
+    return EngineGraph(obtain_engine(bundle, graph, keys, device.index, another), Cuda(device.index), graph.name)
 
 
-def has_engines(bundle: Bundle, device: Device, *, tf32: bool) -> bool:
-    """Whether both graphs have engines that fit, so that nothing need be built."""
+def only_own(record: EngineRecord) -> str | None:
+    """A plan is code: without being asked to, only what this user built here is run."""
+    return None if was_built_here(record) else "somebody else built it"
+
+
+def has_own_engines(bundle: Bundle, device: Device, *, tf32: bool) -> bool:
+    """Whether both graphs have engines that fit and were built here, so that nothing need be built."""
     graphs = (bundle.predict_graph, bundle.explain_graph)
-    return all(is_at_hand(bundle, graph, _keys(bundle, graph, device, tf32=tf32)) for graph in graphs)
+    return all(is_at_hand(bundle, graph, _keys(bundle, graph, device, tf32=tf32), only_own) for graph in graphs)
 
 
 def _keys(bundle: Bundle, graph: Path, device: Device, *, tf32: bool) -> list[EngineKey]:
@@ -62,17 +88,11 @@ class EngineGraph:
         self._trt: Any = import_module(engine.record.key.flavour)
         self._cuda = cuda
         self._name = name
-        logger = self._trt.Logger(self._trt.Logger.WARNING)
-        self._runtime = self._trt.Runtime(logger)
-        self._engine = self._runtime.deserialize_cuda_engine(engine.plan)
-        if self._engine is None:
-            raise EngineError(f"TensorRT does not load the engine of {name}", source=name)
-        # Memory for the shapes of each call: the largest batch with the most targets would take many times as much.
-        strategy = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
-        self._context = self._engine.create_execution_context(strategy)
-        if self._context is None:
-            raise EngineError(f"TensorRT cannot run the engine of {name}", source=name)
-        self._stream = cuda.new_stream()
+        self._words = words_of(self._trt)
+        try:
+            self._load(engine.plan)
+        except (TypeError, RuntimeError) as error:  # what its bindings raise for a null pointer
+            raise EngineError(f"TensorRT does not load the engine of {name}: {error}", source=name) from error
         names = [self._engine.get_tensor_name(place) for place in range(self._engine.num_io_tensors)]
         inputs = [one for one in names if self._engine.get_tensor_mode(one) == self._trt.TensorIOMode.INPUT]
         self._outputs = [one for one in names if one not in inputs]
@@ -82,6 +102,18 @@ class EngineGraph:
         self._device = {one: Buffer(cuda) for one in names}
         self._host = {one: PinnedBuffer(cuda) for one in names}
         self._scratch = Buffer(cuda)
+        self._stream = cuda.new_stream()
+
+    def _load(self, plan: bytes) -> None:
+        self._runtime: Any = self._trt.Runtime(self._words)
+        self._engine: Any = self._runtime.deserialize_cuda_engine(plan)
+        # Memory for the shapes of each call: the largest batch with the most targets would take many times as much.
+        strategy = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
+        self._context: Any = None if self._engine is None else self._engine.create_execution_context(strategy)
+        if self._context is None:
+            raise EngineError(
+                f"TensorRT does not load the engine of {self._name}: {self._words.complaint}", source=self._name
+            )
 
     def run(self, feed: Mapping[str, npt.NDArray[Any]], outputs: Mapping[str, Tensor]) -> Arrays:
         """The outputs; a batch that is larger than the engine takes is cut and put together again."""
@@ -97,14 +129,17 @@ class EngineGraph:
         )
 
     def close(self) -> None:
-        """Give back the memory and the stream; the engine goes with its last reference."""
-        self._cuda.enter()
-        for buffer in (*self._device.values(), *self._host.values(), self._scratch):
-            buffer.release()
-        if self._stream:
-            self._cuda.free_stream(self._stream)
-            self._stream = 0
+        """Give back the memory and the stream. After an error that CUDA does not recover from nothing can be: go on."""
         self._context = self._engine = self._runtime = None
+        with contextlib.suppress(BcosError):
+            self._cuda.enter()
+        for buffer in (*self._device.values(), *self._host.values(), self._scratch):
+            with contextlib.suppress(BcosError):
+                buffer.release()
+        if self._stream:
+            stream, self._stream = self._stream, 0
+            with contextlib.suppress(BcosError):
+                self._cuda.free_stream(stream)
 
     def _run(self, feed: Arrays, outputs: Mapping[str, Tensor]) -> Arrays:
         shapes = {name: array.shape for name, array in feed.items()}
@@ -115,7 +150,7 @@ class EngineGraph:
         size = int(self._context.update_device_memory_size_for_shapes())
         self._context.set_device_memory(self._scratch.reserve(size), self._scratch.size)
         if not self._context.execute_async_v3(self._stream):
-            raise InferenceError(f"TensorRT refuses to run {self._name} on {shapes}")
+            raise InferenceError(f"TensorRT refuses to run {self._name} on {shapes}: {self._words.complaint}")
         arrays = {name: self._download(name, results[name], tensor) for name, tensor in outputs.items()}
         self._cuda.wait(self._stream)
         # The pinned memory is written again by the next call.

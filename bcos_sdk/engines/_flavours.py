@@ -11,7 +11,7 @@ from bcos_sdk._driver import probe_driver
 from bcos_sdk._extras import require
 from bcos_sdk._precision import GraphPrecision
 from bcos_sdk.engines._process import run_worker
-from bcos_sdk.errors import BcosError, DeviceError, EngineError, InputError
+from bcos_sdk.errors import DeviceError, EngineError, InputError
 
 __all__ = [
     "CAPABILITIES",
@@ -73,10 +73,14 @@ def version_of(flavour: Flavour) -> str:
 @cache
 def flavour_problem(flavour: Flavour, gpu: int) -> str | None:
     """Why a flavour cannot run on that GPU, found out in a process of its own; None if it can."""
+    driver = probe_driver()
+    if gpu >= len(driver.gpus):
+        return driver.problem or f"there is no GPU {gpu}"
+    capability = driver.gpus[gpu].capability
+    if flavour == "tensorrt_rtx" and capability not in CAPABILITIES:
+        return f"TensorRT for RTX builds nothing for compute capability {capability}; pip install 'bcos-sdk[trt]'"
     try:
         run_worker({"task": "probe", "flavour": flavour, "gpu": gpu})
     except EngineError as error:
         return error.message
-    except BcosError as error:
-        return str(error)
     return None

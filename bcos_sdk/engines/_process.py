@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
 from bcos_sdk.errors import EngineError
@@ -13,13 +15,19 @@ from bcos_sdk.errors import EngineError
 __all__ = ["run_worker"]
 
 _LINES_QUOTED = 3
+_PROGRAM = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from bcos_sdk.engines._worker import main
+main()
+"""
 
 
 def run_worker(job: dict[str, Any]) -> dict[str, Any]:
     """What the worker answers to a job, or an `EngineError` with its last words."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as words:
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "bcos_sdk.engines._worker"],
+        worker = subprocess.Popen(  # noqa: S603 - this very Python, and a program of ours
+            [sys.executable, "-I", "-c", _PROGRAM, json.dumps(_import_path())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=words,
@@ -34,22 +42,33 @@ def run_worker(job: dict[str, Any]) -> dict[str, Any]:
         words.seek(0)
         if worker.returncode:
             raise EngineError(_reason(worker.returncode, words.read()))
-    reply: dict[str, Any] = json.loads(answer.splitlines()[-1])
+    try:
+        reply: dict[str, Any] = json.loads(answer.splitlines()[-1])
+    except (IndexError, ValueError):
+        raise EngineError("TensorRT's process gave no answer") from None
     if "problem" in reply:
         raise EngineError(reply["problem"])
     return reply
+
+
+def _import_path() -> list[str]:
+    """Where this process finds packages, without the current folder: what lies there is data, not code."""
+    here = {"", str(Path.cwd())}
+    package = str(Path(__file__).resolve().parents[2])
+    return [*dict.fromkeys([*(place for place in sys.path if place not in here), package])]
 
 
 def _converse(worker: subprocess.Popen[str], job: dict[str, Any]) -> str:
     """Standard input stays open until the answer is there: its end tells the worker that nobody waits any more."""
     assert worker.stdin is not None
     assert worker.stdout is not None
-    try:
+    with contextlib.suppress(BrokenPipeError):  # it ended already; its last words say why
         worker.stdin.write(json.dumps(job) + "\n")
         worker.stdin.flush()
-    except BrokenPipeError:  # it ended already; its last words say why
-        pass
-    return worker.stdout.read()
+    answer = worker.stdout.read()
+    with contextlib.suppress(BrokenPipeError):
+        worker.stdin.close()
+    return answer
 
 
 def _reason(code: int, words: str) -> str:

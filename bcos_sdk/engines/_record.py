@@ -13,7 +13,10 @@ from bcos_sdk.engines._flavours import Flavour
 
 __all__ = ["EngineKey", "EngineRecord"]
 
+RECIPE = 1
+"""Raised when the worker builds otherwise than before from the same key."""
 _MEANING = {
+    "recipe": "way of building",
     "graph_sha256": "graph",
     "weights_sha256": "weights",
     "precision": "precision",
@@ -25,8 +28,6 @@ _MEANING = {
     "cuda": "CUDA version",
     "driver": "driver version",
 }
-_CIRCUMSTANCES = {"version", "cuda", "driver"}
-"""They change with updates of a machine: the engine that is built then takes the place of the old one."""
 
 
 class _Record(BaseModel):
@@ -36,6 +37,7 @@ class _Record(BaseModel):
 class EngineKey(_Record):
     """All that an engine depends on. One built ahead of time names compute capabilities, and no GPU or driver."""
 
+    recipe: int = RECIPE
     graph_sha256: str
     weights_sha256: str
     precision: str
@@ -49,10 +51,13 @@ class EngineKey(_Record):
     driver: str | None = None
 
     def stem(self, graph: str) -> str:
-        """The name of its files, the same whatever the versions on the machine."""
-        lasting = json.dumps(self.model_dump(mode="json", exclude=_CIRCUMSTANCES), sort_keys=True)
+        """The name of its files: two environments that share a folder do not take each other's places."""
+        everything = json.dumps(self.model_dump(mode="json"), sort_keys=True)
         where = "-".join(f"sm{capability.replace('.', '')}" for capability in self.compute_capabilities)
-        return f"{graph}.{self.flavour}.{where}.{hashlib.sha256(lasting.encode()).hexdigest()[:8]}"
+        return f"{graph}.{self.flavour}.{where}.{hashlib.sha256(everything.encode()).hexdigest()[:8]}"
+
+    def is_of_another_model(self, wanted: EngineKey) -> bool:
+        return self.graph_sha256 != wanted.graph_sha256 and self.weights_sha256 != wanted.weights_sha256
 
     def unlike(self, wanted: EngineKey) -> list[str]:
         """What keeps an engine with this key from being the one that is wanted, in words; empty if nothing does."""

@@ -24,7 +24,10 @@ def main() -> None:
     threading.Thread(target=_end_with_caller, args=(job.get("plan"),), daemon=True).start()
     answers = os.dup(1)
     os.dup2(2, 1)  # TensorRT says on stdout what goes wrong
-    answer = _TASKS[job["task"]](import_module(job["flavour"]), job)
+    try:
+        answer = _TASKS[job["task"]](import_module(job["flavour"]), job)
+    except Exception as error:  # TensorRT's, CUDA's and Python's: whatever it is, the caller is told in one line
+        answer = {"problem": " ".join(str(error).split()) or type(error).__name__}
     os.write(answers, json.dumps(answer).encode())
 
 
@@ -38,8 +41,7 @@ def probe(trt: Any, job: dict[str, Any]) -> dict[str, Any]:
 
     cuda = Cuda(job["gpu"])
     cuda.free(cuda.allocate(256))
-    if trt.Runtime(trt.Logger(trt.Logger.WARNING)) is None:
-        sys.exit("TensorRT makes no runtime")
+    trt.Runtime(trt.Logger(trt.Logger.WARNING))
     return version(trt, job)
 
 
@@ -102,7 +104,3 @@ def _peak_memory() -> int | None:
         return None
     held = re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)
     return int(held[1]) * 1024 if held else None
-
-
-if __name__ == "__main__":
-    main()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import gpu_machine
 from support.bundles import MAX_BATCH, SIZE, copy_of, cpu_backend, cropped, random_pixels, small_bundle
-from support.fake_gpu import fake_plan
+from support.fake_gpu import FakeContext, fake_plan
 from support.gpu_machine import GpuMachine
 
 from bcos_sdk import Client
@@ -20,18 +19,11 @@ from bcos_sdk.backends import Device, check_device, open_backend
 from bcos_sdk.backends._cuda import Buffer, Cuda, PinnedBuffer
 from bcos_sdk.backends._graphs import Tensor
 from bcos_sdk.backends._tensorrt import EngineGraph, Profile, choose_profile
+from bcos_sdk.backends._trt_words import words_of
 from bcos_sdk.bundle import Bundle, open_bundle
-from bcos_sdk.engines import Engine, _flavours, obtain_engine
-from bcos_sdk.engines._build import key_for_gpu
+from bcos_sdk.engines import Engine, _flavours, key_for_gpu, obtain_engine
 from bcos_sdk.errors import DeviceError, EngineError, InferenceError, OutOfMemoryError
 from bcos_sdk.images import encode
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[GpuMachine]:
-    yield gpu_machine.install(monkeypatch, tmp_path / "cache")
-    _flavours.version_of.cache_clear()
-    _flavours.flavour_problem.cache_clear()
 
 
 @pytest.fixture
@@ -152,12 +144,29 @@ def test_the_second_gpu_gets_its_own_engine(machine: GpuMachine, bundle: Bundle)
     assert {job["gpu"] for job in machine.jobs if job["task"] != "version"} == {1}
 
 
+def test_a_plan_that_tensorrt_does_not_load_is_built_again(
+    machine: GpuMachine, bundle: Bundle, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    open_backend(bundle, "tensorrt").close()
+    load, refused = machine.trt._load, []
+
+    def refuse_once(plan: bytes) -> Any:
+        refused.append(plan)
+        return load(b"not a plan" if len(refused) == 1 else plan)
+
+    monkeypatch.setattr(machine.trt, "_load", refuse_once)
+    open_backend(bundle, "tensorrt").close()
+    assert machine.builds == ["predict.onnx", "explain.onnx", "predict.onnx"]
+    assert "does not load the engine of predict.onnx: the plan has no magic tag; it is built again" in caplog.text
+    assert "TensorRT did not load it" in caplog.text
+
+
 @pytest.mark.usefixtures("machine")
-def test_a_plan_that_tensorrt_does_not_load_is_an_error(bundle: Bundle) -> None:
+def test_a_plan_that_tensorrt_never_loads_is_an_error(bundle: Bundle) -> None:
     record = obtain_engine(
         bundle, bundle.predict_graph, [key_for_gpu(bundle, bundle.predict_graph, "tensorrt", 0, tf32=False)], 0
     ).record
-    with pytest.raises(EngineError, match=r"does not load the engine of predict\.onnx"):
+    with pytest.raises(EngineError, match=r"does not load the engine of predict\.onnx: the plan has no magic tag"):
         EngineGraph(Engine(b"not a plan", record), Cuda(0), "predict.onnx")
 
 
@@ -234,3 +243,55 @@ def test_half_precision_has_engines_of_its_own(tmp_path: Path, bundle: Bundle) -
     with Client(half.path, device="tensorrt", tf32=True) as client:
         (result,) = client.explain(random_pixels(1))
     assert result.explanations[0].completeness.precision == "fp16"
+
+
+def test_auto_leaves_engines_alone_that_others_built(machine: GpuMachine, bundle: Bundle, tmp_path: Path) -> None:
+    """They came with the bundle and are code; a device by name is the order to run them."""
+    open_backend(bundle, "tensorrt").close()
+    cached = tmp_path / "cache" / "engines"
+    bundle.engines.mkdir()
+    for file in [*cached.glob("*.plan"), *cached.glob("*.json")]:
+        file.rename(bundle.engines / file.name)
+    assert open_backend(bundle, "auto").device == Device("tensorrt"), "built here, wherever it lies"
+    shutil.rmtree(cached / "built-here")
+    assert open_backend(bundle, "auto").device == Device("cpu")
+    open_backend(bundle, "tensorrt").close()
+    assert len(machine.builds) == 2
+
+
+@pytest.mark.parametrize("failure", ["memory", "refusal"])
+def test_auto_goes_on_where_the_gpu_fails_while_running(
+    machine: GpuMachine, bundle: Bundle, monkeypatch: pytest.MonkeyPatch, failure: str
+) -> None:
+    open_backend(bundle, "tensorrt").close()
+    if failure == "memory":
+        machine.cuda.room = 100
+    else:
+        monkeypatch.setattr(FakeContext, "execute_async_v3", lambda _self, _stream: False)
+    assert open_backend(bundle, "auto").device == Device("cpu")
+
+
+def test_a_broken_gpu_does_not_hide_its_own_error(
+    machine: GpuMachine, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        return (700,)
+
+    backend = open_backend(bundle, "tensorrt")
+    for function in ("cudaStreamSynchronize", "cudaSetDevice", "cudaFree", "cudaFreeHost", "cudaStreamDestroy"):
+        monkeypatch.setattr(machine.cuda, function, broken)
+    with pytest.raises(InferenceError, match="CUDA error 700"):
+        backend.predict(images(1))
+    backend.close()
+
+
+def test_nothing_of_tensorrt_goes_to_stdout(capfd: pytest.CaptureFixture[str]) -> None:
+    """Its own logger prints there, where results go; asked here of the real one."""
+    trt = pytest.importorskip("tensorrt_rtx", reason="pip install 'bcos-sdk[trt-rtx]'")
+    words = words_of(trt)
+    assert words_of(trt) is words
+    builder = trt.Builder(words)
+    network = builder.create_network(0)
+    assert builder.build_serialized_network(network, builder.create_builder_config()) is None
+    assert "it does not say why" not in words.complaint
+    assert capfd.readouterr().out == ""

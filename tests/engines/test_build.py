@@ -122,15 +122,31 @@ def test_whatever_stops_a_build_leaves_nothing(bundle: Bundle, monkeypatch: pyte
 
 
 def test_what_a_killed_build_left_is_removed_by_the_next(bundle: Bundle) -> None:
+    (name, _), *_ = build_engines(bundle, compute_capabilities=["8.9"])
     folder = bundle.path / "engines"
-    folder.mkdir()
-    old, young = folder / ".old.partial", folder / ".young.partial"
-    for leftover in (old, young):
-        leftover.write_bytes(b"half a plan")
-    os.utime(old, (0, 0))
+    (folder / name).with_suffix(".json").unlink()
+    (folder / f".{name}.partial").write_bytes(b"half a plan")
     build_engines(bundle, compute_capabilities=["8.9"])
-    assert not old.exists()
-    assert young.exists(), "somebody may be writing it"
+    assert len(files(bundle)) == 4
+
+
+def test_capabilities_in_any_order_are_one_engine(bundle: Bundle) -> None:
+    both = build_engines(bundle, compute_capabilities=["8.9", "8.6", "8.9"])
+    assert build_engines(bundle, compute_capabilities=["8.6"]) == both, "it has what is asked for, and more"
+    assert all((bundle.path / "engines" / name).is_file() for name, _ in both)
+
+
+def test_a_bundle_that_changes_meanwhile_gives_no_engine(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    def meddle(job: dict[str, Any]) -> dict[str, Any]:
+        answer = run_worker(job)
+        with bundle.predict_graph.open("ab") as graph:
+            graph.write(b" ")
+        return answer
+
+    monkeypatch.setattr(_build, "run_worker", meddle)
+    with pytest.raises(EngineError, match="was changed while"):
+        build_engines(bundle, compute_capabilities=["8.9"])
+    assert files(bundle) == []
 
 
 def test_a_place_that_cannot_be_written(bundle: Bundle) -> None:

@@ -20,7 +20,7 @@ print(json.dumps(sorted(surface.used)))
 RUNTIME = """
 import types
 import numpy as np
-from support.fake_gpu import FakeCuda
+from support.fake_gpu import FakeCuda, cuda_modules
 
 names = ["image", "logits"]
 surface = stand_in(
@@ -34,9 +34,7 @@ surface = stand_in(
     IExecutionContext__get_tensor_shape=trt.Dims((2, 10)),
     IExecutionContext__update_device_memory_size_for_shapes=256,
 )
-for name in ("cuda", "cuda.bindings"):
-    sys.modules[name] = types.ModuleType(name)
-sys.modules["cuda.bindings.runtime"] = FakeCuda()
+sys.modules.update(cuda_modules(FakeCuda()))
 
 from bcos_sdk.backends._cuda import Cuda
 from bcos_sdk.backends._graphs import Tensor
@@ -138,7 +136,7 @@ def test_compute_capabilities_are_refused_by_name(classic: Bindings, tmp_path: P
 
 def test_what_running_an_engine_takes_exists(classic: Bindings) -> None:
     assert used(classic.run(RUNTIME)) == {
-        "Logger.__init__",
+        "ILogger.__init__",
         "Runtime.__init__",
         "Runtime.deserialize_cuda_engine",
         "ICudaEngine.create_execution_context",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,14 +62,30 @@ def test_the_version_is_what_the_library_says() -> None:
 
 
 @pytest.mark.skipif(not pytest.importorskip("bcos_sdk._driver").probe_driver().problem, reason="there is a driver")
-def test_without_a_driver_trying_it_is_an_answer_and_no_crash() -> None:
+def test_without_a_driver_trying_it_is_an_answer_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     """TensorRT itself is touched, in the process made for it: whatever happens there, this one goes on."""
     pytest.importorskip("tensorrt_rtx", reason="pip install 'bcos-sdk[trt-rtx]'")
     _flavours.flavour_problem.cache_clear()
+    monkeypatch.setattr(_flavours, "probe_driver", lambda: Driver(gpus=(Gpu(name="L4", capability="8.9"),)))
     problem = _flavours.flavour_problem("tensorrt_rtx", 0)
     assert problem is not None
     assert "CUDA error" in problem
     assert check_device(Device("tensorrt")) == "no NVIDIA driver is installed"
+
+
+def test_a_gpu_that_tensorrt_for_rtx_does_not_know_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_flavours, "probe_driver", lambda: Driver(gpus=(Gpu(name="H100", capability="9.0"),)))
+    _flavours.flavour_problem.cache_clear()
+    assert "compute capability 9.0" in str(_flavours.flavour_problem("tensorrt_rtx", 0))
+    _flavours.flavour_problem.cache_clear()
+
+
+def test_nothing_is_imported_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tensorrt_rtx.py").write_text("raise SystemExit('code of the current folder was run')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    pytest.importorskip("tensorrt_rtx_bindings", reason="pip install 'bcos-sdk[trt-rtx]'")
+    assert run_worker({"task": "version", "flavour": "tensorrt_rtx"})["version"]
 
 
 def worker(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
@@ -88,6 +105,8 @@ def worker(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
         ),
         ("import sys; sys.exit('no such operator')", "no such operator"),
         ("import sys; sys.exit(3)", "TensorRT ended with code 3"),
+        ("pass", "gave no answer"),
+        ("import os; os.close(0); import sys; sys.exit('closed its ears')", "closed its ears"),
         ("import sys; sys.stderr.write('a\\nb\\nc\\n' * 99999); sys.exit(1)", "a; b; c"),
     ],
 )

@@ -16,11 +16,14 @@ import numpy as np
 import pytest
 from support import gpu_machine
 from support.bundles import MAX_BATCH, copy_of, cpu_backend, cropped, random_pixels, small_bundle
+from support.members import MEMBERS, build_member
+from support.members import images as member_images
 
 from bcos_sdk import Client
 from bcos_sdk.backends import Backend, _devices, _tensorrt, open_backend
 from bcos_sdk.bundle import Bundle, open_bundle
-from bcos_sdk.engines import EngineRecord, _flavours
+from bcos_sdk.engines import EngineRecord
+from bcos_sdk.exporters import export
 from bcos_sdk.images import encode
 
 FAKE = "GPU made of host memory"
@@ -31,7 +34,7 @@ CLOSE = 1e-3  # TensorRT rounds in another order; a wrong layer is off by more t
     autouse=True,
     params=[FAKE, *(pytest.param(flavour, marks=pytest.mark.gpu) for flavour in ("tensorrt", "tensorrt_rtx"))],
 )
-def _gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def _gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     if request.param == FAKE:
         gpu_machine.install(monkeypatch, tmp_path / "cache")
     else:
@@ -39,9 +42,8 @@ def _gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
         monkeypatch.setenv("BCOS_SDK_CACHE", str(tmp_path / "cache"))
         for module in (_devices, _tensorrt):
             monkeypatch.setattr(module, "installed_flavours", lambda: [request.param])
-    yield
-    _flavours.version_of.cache_clear()
-    _flavours.flavour_problem.cache_clear()
+    yield request.param
+    gpu_machine.forget()
 
 
 @pytest.fixture
@@ -88,6 +90,35 @@ def test_engines_say_what_onnx_runtime_says(bundle: Bundle, count: int, rows: in
     compare(gpu, cpu, images(count), targets)
     compare(gpu, cpu, images(count, seed=1), targets)
     gpu.close()
+
+
+FAMILIES = ["ResNet with bottlenecks", "ResNeXt", "DenseNet", "VGG", "ConvNeXt", "SimpleViT", "ViT-C", "plain network"]
+FAR = {"fp32": CLOSE, "tf32": 1e-1, "fp16": 1e-1}
+
+
+@pytest.mark.parametrize("precision", FAR)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_engines_of_every_family_say_what_onnx_runtime_says(
+    request: pytest.FixtureRequest, tmp_path: Path, family: str, precision: str
+) -> None:
+    if request.getfixturevalue("_gpu") == FAKE and (family, precision) != ("ViT-C", "fp16"):
+        pytest.skip("one shows that the test is sound")
+    size, _ = MEMBERS[family]
+    exported = export(
+        build_member(family),
+        tmp_path / "family",
+        input_size=size,
+        max_batch=3,
+        precision="fp16" if precision == "fp16" else "fp32",
+    )
+    gpu = open_backend(exported, "tensorrt", tf32=precision == "tf32")
+    batch = member_images(3, size).numpy()
+    got = gpu.explain(batch, np.array([[0], [1], [2]]), weights=True)
+    want = cpu_backend(exported).explain(batch, np.array([[0], [1], [2]]), weights=True)
+    assert got.weights is not None
+    assert want.weights is not None
+    assert apart(got.weights, want.weights) < FAR[precision]
+    assert apart(got.logits, want.logits) < FAR[precision]
 
 
 def test_every_explanation_has_a_certificate_that_holds(bundle: Bundle) -> None:

@@ -39,6 +39,7 @@ class FakeCuda(types.ModuleType):
 
     def __init__(self, memory: int = 1 << 30) -> None:
         super().__init__("cuda.bindings.runtime")
+        self.__spec__ = ModuleSpec("cuda.bindings.runtime", None)
         self.room = memory
         self.allocations = 0
         self.device: list[int] = []
@@ -111,11 +112,8 @@ class FakeTensorRT(types.ModuleType):
 
     __version__ = "10.16.1"
 
-    class Logger:
-        WARNING = 2
-
-        def __init__(self, _severity: int) -> None:
-            pass
+    class ILogger:
+        INTERNAL_ERROR, ERROR, WARNING = range(3)
 
     class TensorIOMode(enum.Enum):
         INPUT = 1
@@ -132,7 +130,8 @@ class FakeTensorRT(types.ModuleType):
         self.runs: list[tuple[int, dict[str, tuple[int, ...]]]] = []
         self.contexts = 0
 
-    def Runtime(self, _logger: Any) -> Any:  # noqa: N802
+    def Runtime(self, logger: Any) -> Any:  # noqa: N802
+        self.logger = logger
         return types.SimpleNamespace(deserialize_cuda_engine=self._load)
 
     @staticmethod
@@ -143,6 +142,7 @@ class FakeTensorRT(types.ModuleType):
         try:
             return FakeEngine(self, json.loads(plan))
         except ValueError:
+            self.logger.log(self.ILogger.ERROR, "the plan has no magic tag")
             return None
 
 
@@ -240,3 +240,13 @@ class FakeContext:
 
 def _move(to: int, source: int, size: int) -> None:
     ctypes.memmove(to, source, size)
+
+
+def cuda_modules(runtime: FakeCuda) -> dict[str, types.ModuleType]:
+    """What `import cuda.bindings.runtime` finds, by name."""
+    modules: dict[str, types.ModuleType] = {runtime.__name__: runtime}
+    for name in ("cuda", "cuda.bindings"):
+        modules[name] = types.ModuleType(name)
+        modules[name].__spec__ = ModuleSpec(name, None, is_package=True)
+        modules[name].__path__ = []
+    return modules

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import types
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ import pytest
 
 from bcos_sdk._driver import Driver, Gpu
 from bcos_sdk.backends import _devices, _tensorrt
-from bcos_sdk.engines import _build, _flavours
+from bcos_sdk.engines import _build, _flavours, _obtain
 from bcos_sdk.errors import EngineError
-from support.fake_gpu import FakeCuda, FakeTensorRT, fake_plan
+from support.fake_gpu import FakeCuda, FakeTensorRT, cuda_modules, fake_plan
 
 GPUS = (Gpu(name="NVIDIA L4", capability="8.9"), Gpu(name="NVIDIA RTX PRO 6000", capability="12.0"))
 
@@ -42,8 +41,7 @@ class GpuMachine:
         if version is not None:
             self.trt.__version__ = version
         self.driver = self.driver.model_copy(update=driver)
-        _flavours.version_of.cache_clear()
-        _flavours.flavour_problem.cache_clear()
+        forget()
 
     def work(self, job: dict[str, Any]) -> dict[str, Any]:
         """What the worker process would do and answer."""
@@ -55,19 +53,24 @@ class GpuMachine:
         return {"version": self.trt.__version__, "layers": 1, "peak_memory": 1 << 20}
 
 
+def forget() -> None:
+    """What was asked once is asked again."""
+    _flavours.version_of.cache_clear()
+    _flavours.flavour_problem.cache_clear()
+
+
 def install(monkeypatch: pytest.MonkeyPatch, cache: Path) -> GpuMachine:
     """Everything that asks for a driver, TensorRT or CUDA is answered by this machine until the test ends."""
     machine = GpuMachine()
-    for name in ("cuda", "cuda.bindings"):
-        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", machine.cuda)
+    for name, module in cuda_modules(machine.cuda).items():
+        monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setitem(sys.modules, "tensorrt", machine.trt)
-    for module in (_devices, _flavours, _build):
-        monkeypatch.setattr(module, "probe_driver", lambda: machine.driver)
-    for module in (_devices, _tensorrt):
-        monkeypatch.setattr(module, "installed_flavours", lambda: list(machine.flavours))
-    for module in (_flavours, _build):
-        monkeypatch.setattr(module, "run_worker", machine.work)
+    for asking in (_devices, _flavours, _obtain):
+        monkeypatch.setattr(asking, "probe_driver", lambda: machine.driver)
+    for asking in (_devices, _tensorrt):
+        monkeypatch.setattr(asking, "installed_flavours", lambda: list(machine.flavours))
+    for asking in (_flavours, _build):
+        monkeypatch.setattr(asking, "run_worker", machine.work)
     monkeypatch.setenv("BCOS_SDK_CACHE", str(cache))
     machine.update()
     return machine
