@@ -35,6 +35,7 @@ __all__ = ["EngineGraph", "choose_profile", "has_own_engines", "only_own", "open
 
 logger = logging.getLogger("bcos_sdk")
 
+_LEAST = 256  # a context that needs no memory is given an address all the same
 Shape = tuple[int, ...]
 Profile = dict[str, tuple[Shape, Shape]]
 
@@ -147,7 +148,7 @@ class EngineGraph:
         for name, array in feed.items():
             self._upload(name, array)
         results = {name: self._bind_output(name) for name in self._outputs}
-        size = int(self._context.update_device_memory_size_for_shapes())
+        size = max(_LEAST, int(self._context.update_device_memory_size_for_shapes()))
         self._context.set_device_memory(self._scratch.reserve(size), self._scratch.size)
         if not self._context.execute_async_v3(self._stream):
             raise InferenceError(f"TensorRT refuses to run {self._name} on {shapes}: {self._words.complaint}")

@@ -163,6 +163,11 @@ def test_what_does_not_exist_is_an_assertion_that_names_it(classic: Bindings) ->
         assert REFUSED[statement] in error, (statement, error)
 
 
+def test_severities_have_the_names_that_our_logger_asks_for(classic: Bindings) -> None:
+    names = [f"trt.ILogger.{name}" for name in ("INTERNAL_ERROR", "ERROR", "WARNING")]
+    assert attempt(classic, *names) == dict.fromkeys(names)
+
+
 def test_enums_are_those_of_the_version(classic: Bindings) -> None:
     tried = attempt(
         classic,
