@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -258,6 +259,35 @@ def test_the_real_probe_runs_and_agrees_with_torch() -> None:
     driver = _driver.probe_driver()
     assert bool(driver.gpus) == torch.cuda.is_available()
     assert (driver.problem is None) == bool(driver.gpus)
+
+
+LIBCUDA = """
+#include <string.h>
+int cuInit(unsigned flags) { return 0; }
+int cuDeviceGetCount(int *count) { *count = 2; return 0; }
+int cuDeviceGet(int *device, int index) { *device = 10 + index; return 0; }
+int cuDeviceGetName(char *name, int size, int device) { strncpy(name, device == 10 ? "Ada" : "Blackwell", size); return 0; }
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+    *value = device == 10 ? (attribute == 75 ? 8 : 9) : (attribute == 75 ? 12 : 0);
+    return 0;
+}
+int cuDriverGetVersion(int *version) { *version = 13010; return 0; }
+"""
+LIBNVML = """
+#include <string.h>
+int nvmlInit_v2(void) { return 0; }
+int nvmlSystemGetDriverVersion(char *version, unsigned size) { strncpy(version, "580.65", size); return 0; }
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("cc"), reason="needs Linux and a C compiler")
+def test_the_probe_reads_what_a_driver_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for library, source in {"libcuda.so.1": LIBCUDA, "libnvidia-ml.so.1": LIBNVML}.items():
+        (tmp_path / "source.c").write_text(source)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / library, tmp_path / "source.c"], check=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    driver = ask_driver([sys.executable, "-I", "-c", _driver._PROGRAM])
+    assert driver == Driver(gpus=(A, B), cuda="13.1", version="580.65")
 
 
 @pytest.mark.parametrize(
