@@ -266,7 +266,10 @@ LIBCUDA = """
 int cuInit(unsigned flags) { return 0; }
 int cuDeviceGetCount(int *count) { *count = 2; return 0; }
 int cuDeviceGet(int *device, int index) { *device = 10 + index; return 0; }
-int cuDeviceGetName(char *name, int size, int device) { strncpy(name, device == 10 ? "Ada" : "Blackwell", size); return 0; }
+int cuDeviceGetName(char *name, int size, int device) {
+    strncpy(name, device == 10 ? "Ada" : "Blackwell", size);
+    return 0;
+}
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
     *value = device == 10 ? (attribute == 75 ? 8 : 9) : (attribute == 75 ? 12 : 0);
     return 0;
