@@ -11,9 +11,13 @@ __all__ = ["written_aside"]
 
 
 @contextmanager
-def written_aside(path: Path) -> Iterator[Path]:
-    """`with written_aside(path) as aside:` write to `aside`; it becomes `path` at the end, or vanishes on any error."""
-    aside = path.with_name(f".{uuid4().hex}.partial")
+def written_aside(path: Path, *, alone: bool = False) -> Iterator[Path]:
+    """`with written_aside(path) as aside:` write to `aside`; it becomes `path` at the end, or vanishes on any error.
+
+    Whoever holds a lock on the path is `alone`: `aside` has a fixed name then, and what a killed process left goes.
+    """
+    aside = path.with_name(f".{path.name if alone else uuid4().hex}.partial")
+    aside.unlink(missing_ok=True)
     try:
         yield aside
         aside.replace(path)

@@ -13,7 +13,7 @@ from bcos_sdk.backends._graphs import Graph, GraphBackend
 from bcos_sdk.backends._interface import Backend
 from bcos_sdk.backends._onnxruntime import open_session_graph
 from bcos_sdk.backends._selftest import SelfTestedBackend
-from bcos_sdk.backends._tensorrt import has_own_engines, open_engine_graph
+from bcos_sdk.backends._tensorrt import open_engine_graph
 from bcos_sdk.bundle import Bundle
 from bcos_sdk.errors import DeviceError, EngineError, InferenceError, OutputError, SelfTestError
 
@@ -26,7 +26,7 @@ def open_backend(bundle: Bundle, device: str = "auto", *, threads: int | None = 
     """The bundle on the device asked for, or an error; for "auto" on a GPU if one really works, else on the CPU."""
     named = parse_device(device)
     if named is not None:
-        return _open(bundle, named, threads, tf32)
+        return _open(bundle, named, threads, tf32, asked=True)
     reasons = []
     for candidate in (Device("tensorrt"), Device("cuda")):
         opened = _try_open(bundle, candidate, threads, tf32)
@@ -36,20 +36,18 @@ def open_backend(bundle: Bundle, device: str = "auto", *, threads: int | None = 
             logger.info("device auto: %s", opened.device)
             return opened
     logger.info("device auto: cpu, since %s", "; ".join(reasons))
-    return _open(bundle, Device("cpu"), threads, tf32)
+    return _open(bundle, Device("cpu"), threads, tf32, asked=False)
 
 
 def _try_open(bundle: Bundle, device: Device, threads: int | None, tf32: bool) -> Backend | str:
     """The bundle on that device if nothing need be built for it, or why not."""
     try:
-        if device.kind == "tensorrt" and problem_of(device) is None and not has_own_engines(bundle, device, tf32=tf32):
-            raise unavailable(device, "no engine that fits was built here, and building one takes minutes")
-        return _open(bundle, device, threads, tf32, own=True)
+        return _open(bundle, device, threads, tf32, asked=False)
     except (DeviceError, EngineError, InferenceError, OutputError, SelfTestError) as error:
         return error.message
 
 
-def _open(bundle: Bundle, device: Device, threads: int | None, tf32: bool, *, own: bool = False) -> Backend:
+def _open(bundle: Bundle, device: Device, threads: int | None, tf32: bool, *, asked: bool) -> Backend:
     if device.kind != "tensorrt":
         require("onnxruntime", purpose="Running a model")
     problem = problem_of(device)
@@ -57,7 +55,7 @@ def _open(bundle: Bundle, device: Device, threads: int | None, tf32: bool, *, ow
         raise unavailable(device, problem)
     open_graph: Callable[[Path], Graph]
     if device.kind == "tensorrt":
-        open_graph = partial(open_engine_graph, bundle=bundle, device=device, tf32=tf32, own=own)
+        open_graph = partial(open_engine_graph, bundle=bundle, device=device, tf32=tf32, asked=asked)
     else:
         open_graph = partial(open_session_graph, device=device, threads=threads, tf32=tf32)
     opened = GraphBackend(bundle, device, open_graph, tf32=tf32)

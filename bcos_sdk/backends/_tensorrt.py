@@ -24,14 +24,13 @@ from bcos_sdk.engines import (
     anything,
     flavour_problem,
     installed_flavours,
-    is_at_hand,
     key_for_gpu,
     obtain_engine,
     was_built_here,
 )
 from bcos_sdk.errors import BcosError, EngineError, InferenceError
 
-__all__ = ["EngineGraph", "choose_profile", "has_own_engines", "only_own", "open_engine_graph"]
+__all__ = ["EngineGraph", "choose_profile", "open_engine_graph"]
 
 logger = logging.getLogger("bcos_sdk")
 
@@ -40,19 +39,21 @@ Shape = tuple[int, ...]
 Profile = dict[str, tuple[Shape, Shape]]
 
 
-def open_engine_graph(graph: Path, bundle: Bundle, device: Device, *, tf32: bool, own: bool) -> EngineGraph:
+def open_engine_graph(graph: Path, bundle: Bundle, device: Device, *, tf32: bool, asked: bool) -> EngineGraph:
     """The graph on the GPU, by an engine that fits it; one is built if there is none, or none that TensorRT loads.
 
-    With `own`, engines that came with the bundle and were built by somebody else are left alone.
+    Unless the device was asked for by name none is built, and those that somebody else built are left alone.
     """
     keys = _keys(bundle, graph, device, tf32=tf32)
     if not keys:
         raise unavailable(device, "no TensorRT that is installed runs on it")
-    accept = only_own if own else anything
-    engine = obtain_engine(bundle, graph, keys, device.index, accept)
+    accept = anything if asked else _only_own
+    engine = obtain_engine(bundle, graph, keys, device.index, accept, build=asked)
     try:
         return EngineGraph(engine, Cuda(device.index), graph.name)
     except EngineError as error:
+        if not asked:
+            raise
         logger.warning("%s; it is built again", error.message)
         unloaded = engine.record.plan_sha256
 
@@ -62,15 +63,9 @@ def open_engine_graph(graph: Path, bundle: Bundle, device: Device, *, tf32: bool
     return EngineGraph(obtain_engine(bundle, graph, keys, device.index, another), Cuda(device.index), graph.name)
 
 
-def only_own(record: EngineRecord) -> str | None:
+def _only_own(record: EngineRecord) -> str | None:
     """A plan is code: without being asked to, only what this user built here is run."""
     return None if was_built_here(record) else "somebody else built it"
-
-
-def has_own_engines(bundle: Bundle, device: Device, *, tf32: bool) -> bool:
-    """Whether both graphs have engines that fit and were built here, so that nothing need be built."""
-    graphs = (bundle.predict_graph, bundle.explain_graph)
-    return all(is_at_hand(bundle, graph, _keys(bundle, graph, device, tf32=tf32), only_own) for graph in graphs)
 
 
 def _keys(bundle: Bundle, graph: Path, device: Device, *, tf32: bool) -> list[EngineKey]:

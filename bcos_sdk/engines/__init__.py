@@ -3,7 +3,7 @@
 from bcos_sdk.engines._build import was_built_here
 from bcos_sdk.engines._find import Accept, Engine, anything, find_engine, list_engines
 from bcos_sdk.engines._flavours import Flavour, choose_flavour, flavour_problem, installed_flavours
-from bcos_sdk.engines._obtain import build_engines, is_at_hand, key_for_gpu, obtain_engine
+from bcos_sdk.engines._obtain import build_engines, key_for_gpu, obtain_engine
 from bcos_sdk.engines._record import EngineKey, EngineRecord
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "find_engine",
     "flavour_problem",
     "installed_flavours",
-    "is_at_hand",
     "key_for_gpu",
     "list_engines",
     "obtain_engine",

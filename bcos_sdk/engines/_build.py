@@ -73,11 +73,8 @@ def _build(bundle: Bundle, graph: Path, key: EngineKey, plan: Path, gpu: int | N
         "tf32": key.tf32,
         "gpu": gpu,
     }
-    # Whoever holds the lock owns this name: what a killed build left there goes.
-    aside = plan.with_name(f".{plan.name}.partial")
-    aside.unlink(missing_ok=True)
     began = time.monotonic()
-    try:
+    with written_aside(plan, alone=True) as aside:
         try:
             answer = run_worker({**job, "plan": str(aside)})
         except EngineError as error:
@@ -95,9 +92,6 @@ def _build(bundle: Bundle, graph: Path, key: EngineKey, plan: Path, gpu: int | N
         mark.touch()
         # No record, no engine: the old one goes before its plan is replaced.
         plan.with_suffix(".json").unlink(missing_ok=True)
-        aside.replace(plan)
-    finally:
-        aside.unlink(missing_ok=True)
     with written_aside(plan.with_suffix(".json")) as complete:
         complete.write_text(record.model_dump_json(indent=2) + "\n", "utf-8")
 

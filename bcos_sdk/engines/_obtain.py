@@ -15,7 +15,7 @@ from bcos_sdk.engines._flavours import CAPABILITIES, Flavour, choose_flavour, ve
 from bcos_sdk.engines._record import EngineKey, EngineRecord
 from bcos_sdk.errors import EngineError, OutputError
 
-__all__ = ["build_engines", "is_at_hand", "key_for_gpu", "obtain_engine"]
+__all__ = ["build_engines", "key_for_gpu", "obtain_engine"]
 
 logger = logging.getLogger("bcos_sdk")
 
@@ -58,15 +58,17 @@ def key_for_gpu(bundle: Bundle, graph: Path, flavour: Flavour, gpu: int, *, tf32
 
 
 def obtain_engine(
-    bundle: Bundle, graph: Path, keys: Sequence[EngineKey], gpu: int, accept: Accept = anything
+    bundle: Bundle, graph: Path, keys: Sequence[EngineKey], gpu: int, accept: Accept = anything, *, build: bool = True
 ) -> Engine:
-    """An engine with one of these keys from the bundle or the cache, else one built into the cache.
+    """An engine with one of these keys from the bundle or the cache, else one built into the cache if it may be.
 
     The first key is built; a line in the log says why.
     """
     found = _at_hand(bundle, graph, keys, accept)
     if isinstance(found, Engine):
         return found
+    if not build:
+        raise EngineError(f"no engine of {graph.name} is at hand, and building one takes minutes: {found}")
     logger.warning("building a TensorRT engine of %s, which takes minutes: %s", graph.name, found)
     try:
         return build_once(bundle, graph, keys[0], _cached_engines(), gpu, accept)
@@ -74,15 +76,10 @@ def obtain_engine(
         raise EngineError(f"{error.message}; no engine at hand fits: {found}", source=graph.name) from error
 
 
-def is_at_hand(bundle: Bundle, graph: Path, keys: Sequence[EngineKey], accept: Accept = anything) -> bool:
-    """Whether `obtain_engine` would find one."""
-    return isinstance(_at_hand(bundle, graph, keys, accept), Engine)
-
-
 def _at_hand(bundle: Bundle, graph: Path, keys: Sequence[EngineKey], accept: Accept) -> Engine | str:
     folders = [bundle.engines, _cached_engines()]
     found = [find_engine(folders, graph.stem, key, accept) for key in keys]
-    return next((one for one in found if isinstance(one, Engine)), next(iter(found), "none was looked for"))
+    return next((one for one in found if isinstance(one, Engine)), found[0])
 
 
 def _cached_engines() -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +12,8 @@ from typing import Any
 import pytest
 from support.bundles import cpu_backend, random_pixels, small_bundle
 
-from bcos_sdk import Client, _driver
-from bcos_sdk._driver import Driver, Gpu, ask_driver
+from bcos_sdk import Client
+from bcos_sdk._driver import Driver, Gpu
 from bcos_sdk.backends import Device, ExplainOutputs, _devices, _open, _sessions, open_backend
 from bcos_sdk.backends._devices import parse_device, problem_of
 from bcos_sdk.backends._sessions import check_session, foreign_nodes, provider_options, translate_error
@@ -98,8 +97,12 @@ def test_auto_says_what_it_chose_and_why(monkeypatch: pytest.MonkeyPatch, caplog
     assert "device cuda:0 does not work here: the NVIDIA driver sees no GPU" in caplog.text
 
 
+def all_but_tensorrt(device: Device) -> str | None:
+    return "it is not installed" if device.kind == "tensorrt" else None
+
+
 def test_auto_takes_a_gpu_that_works(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(_open, "problem_of", lambda _device: None)
+    monkeypatch.setattr(_open, "problem_of", all_but_tensorrt)
     monkeypatch.setattr(_open, "GraphBackend", Stand)
     with caplog.at_level(logging.INFO, "bcos_sdk"):
         assert open_backend(small_bundle(), "auto").device == Device("cuda")
@@ -115,7 +118,7 @@ def test_auto_does_not_take_a_gpu_that_computes_wrongly(
             assert outputs.weights is not None
             return dataclasses.replace(outputs, weights=outputs.weights * (1.0 if self.device.kind == "cpu" else 1.1))
 
-    monkeypatch.setattr(_open, "problem_of", lambda _device: None)
+    monkeypatch.setattr(_open, "problem_of", all_but_tensorrt)
     monkeypatch.setattr(_open, "GraphBackend", Wrong)
     with caplog.at_level(logging.INFO, "bcos_sdk"):
         assert open_backend(small_bundle(), "auto").device == Device("cpu")
@@ -227,70 +230,6 @@ def test_cuda_options_ask_for_full_precision_on_the_right_gpu(tf32: bool) -> Non
     ((provider, options),) = provider_options(Device("cuda", 1), tf32=tf32)
     assert provider == "CUDAExecutionProvider"
     assert (options["device_id"], options["use_tf32"]) == ("1", "1" if tf32 else "0")
-
-
-@pytest.mark.parametrize(
-    ("program", "expected"),
-    [
-        (
-            f"print({Driver(gpus=(A, B), cuda='13.1', version='580.65').model_dump_json()!r})",
-            Driver(gpus=(A, B), cuda="13.1", version="580.65"),
-        ),
-        ("""print('{"gpus": []}')""", Driver(problem="the NVIDIA driver sees no GPU")),
-        ("import sys; sys.exit('no NVIDIA driver is installed')", Driver(problem="no NVIDIA driver is installed")),
-        ("import os; os.abort()", Driver(problem="the NVIDIA driver crashed with signal 6")),
-        ("import sys; sys.exit(3)", Driver(problem="the NVIDIA driver could not be asked")),
-    ],
-)
-def test_the_driver_is_asked_where_a_crash_does_no_harm(program: str, expected: Driver) -> None:
-    assert ask_driver([sys.executable, "-c", program]) == expected
-
-
-def test_a_driver_that_hangs_or_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_driver, "_SECONDS", 0.2)
-    assert "does not answer" in str(ask_driver([sys.executable, "-c", "import time; time.sleep(9)"]).problem)
-    assert "could not be asked" in str(ask_driver(["/no/such/program"]).problem)
-
-
-def test_the_real_probe_runs_and_agrees_with_torch() -> None:
-    import torch
-
-    _driver.probe_driver.cache_clear()
-    driver = _driver.probe_driver()
-    assert bool(driver.gpus) == torch.cuda.is_available()
-    assert (driver.problem is None) == bool(driver.gpus)
-
-
-LIBCUDA = """
-#include <string.h>
-int cuInit(unsigned flags) { return 0; }
-int cuDeviceGetCount(int *count) { *count = 2; return 0; }
-int cuDeviceGet(int *device, int index) { *device = 10 + index; return 0; }
-int cuDeviceGetName(char *name, int size, int device) {
-    strncpy(name, device == 10 ? "Ada" : "Blackwell", size);
-    return 0;
-}
-int cuDeviceGetAttribute(int *value, int attribute, int device) {
-    *value = device == 10 ? (attribute == 75 ? 8 : 9) : (attribute == 75 ? 12 : 0);
-    return 0;
-}
-int cuDriverGetVersion(int *version) { *version = 13010; return 0; }
-"""
-LIBNVML = """
-#include <string.h>
-int nvmlInit_v2(void) { return 0; }
-int nvmlSystemGetDriverVersion(char *version, unsigned size) { strncpy(version, "580.65", size); return 0; }
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("cc"), reason="needs Linux and a C compiler")
-def test_the_probe_reads_what_a_driver_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for library, source in {"libcuda.so.1": LIBCUDA, "libnvidia-ml.so.1": LIBNVML}.items():
-        (tmp_path / "source.c").write_text(source)
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / library, tmp_path / "source.c"], check=True)
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    driver = ask_driver([sys.executable, "-I", "-c", _driver._PROGRAM])
-    assert driver == Driver(gpus=(A, B), cuda="13.1", version="580.65")
 
 
 @pytest.mark.parametrize(

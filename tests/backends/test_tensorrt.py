@@ -161,6 +161,16 @@ def test_a_plan_that_tensorrt_does_not_load_is_built_again(
     assert "TensorRT did not load it" in caplog.text
 
 
+def test_auto_does_not_build_what_tensorrt_does_not_load(
+    machine: GpuMachine, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_backend(bundle, "tensorrt").close()
+    load = machine.trt._load
+    monkeypatch.setattr(machine.trt, "_load", lambda _plan: load(b"not a plan"))
+    assert open_backend(bundle, "auto").device == Device("cpu")
+    assert machine.builds == ["predict.onnx", "explain.onnx"]
+
+
 @pytest.mark.usefixtures("machine")
 def test_a_plan_that_tensorrt_never_loads_is_an_error(bundle: Bundle) -> None:
     record = obtain_engine(
