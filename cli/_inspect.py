@@ -35,7 +35,7 @@ def inspect(model: str, as_json: bool) -> None:
         return
     bundle = find_bundle(model)
     if as_json:
-        graphs = {path.name: describe_graph(path) for path in (bundle.predict_graph, bundle.explain_graph)}
+        graphs = {path.name: describe_graph(path) for path in bundle.graphs}
         engines = {
             name: found if isinstance(found, str) else found.model_dump(mode="json")
             for name, found in list_engines(bundle.engines).items()
@@ -45,7 +45,7 @@ def inspect(model: str, as_json: bool) -> None:
         click.echo(json.dumps(document, indent=2))
         return
     click.echo(_bundle_text(bundle))
-    for path in (bundle.predict_graph, bundle.explain_graph):
+    for path in bundle.graphs:
         click.echo(f"\n{path.name}\n{_graph_text(describe_graph(path))}")
 
 

@@ -1,7 +1,7 @@
 """Which layers run in half: all of them, but for the fewest that must stay in float so that the limits hold.
 
 Layers are ranked by the harm that half does to each by itself, and of that ranking the shortest beginning is searched
-by bisection. Every step is a pair of graphs, judged as it would be shipped.
+by bisection. Every step is a set of graphs, judged as it would be shipped.
 """
 
 from __future__ import annotations
@@ -27,15 +27,20 @@ def choose_half(
 ) -> tuple[tuple[str, ...], Figures]:
     """The layers that stay in float, in the order of the computation, and the figures of the graphs made last.
 
-    `attempt` writes a pair of programs and judges it; a `ParityError` of its is a verdict on the choice of layers.
+    `attempt` writes the programs and judges them; a `ParityError` of its is a verdict on the choice of layers.
     """
     gauge = Gauge(compiled.explain, images)
+    pairs = zip(
+        products(compiled.explain), products(compiled.explain_rows), strict=True
+    )  # the same, laid out otherwise
+    for_rows = {in_rows: gauge.exponents.get(in_grid, 0) for in_grid, in_rows in pairs}
 
     def figures_with(kept: Sequence[str]) -> Figures | None:
         predict = in_half(compiled.predict, {}, kept)
         explain = in_half(compiled.explain, gauge.exponents, kept)
+        explain_rows = in_half(compiled.explain_rows, for_rows, kept)
         try:
-            return attempt(dataclasses.replace(compiled, predict=predict, explain=explain))
+            return attempt(dataclasses.replace(compiled, predict=predict, explain=explain, explain_rows=explain_rows))
         except ParityError:
             return None
 

@@ -1,4 +1,4 @@
-"""torch module → the two programs of a bundle: predict and explain, simplified."""
+"""torch module → the programs of a bundle: predict and, in two layouts of its targets, explain; simplified."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ __all__ = ["Compiled", "compile_module"]
 
 @dataclass(frozen=True)
 class Compiled:
-    """image → logits; (image, targets) → explanation; the names of b(x)'s terms; rewrites per pass."""
+    """image → logits; (image, targets) → explanation; the names of b(x)'s terms; rewrites per pass.
+
+    `explain` takes a grid of images and targets, `explain_rows` one target per image or targets of one image: with no
+    axis that convolutions do not know, it is for runtimes where a reshape costs a copy.
+    """
 
     predict: Program
     explain: Program
+    explain_rows: Program
     bias_terms: tuple[str, ...]
     rewrites: dict[str, int] = field(default_factory=dict)
 
@@ -40,8 +45,10 @@ def compile_module(
     _simplify(predict, FORWARD_PASSES, without, rewrites)
     explain, bias_terms = explain_program(predict)
     _simplify(explain, EXPLAIN_PASSES, without, rewrites)
+    explain_rows, _ = explain_program(predict, by_rows=True)
+    _simplify(explain_rows, EXPLAIN_PASSES, without, rewrites)
     predict.remove_marks()
-    return Compiled(predict, explain, bias_terms, rewrites)
+    return Compiled(predict, explain, explain_rows, bias_terms, rewrites)
 
 
 def _simplify(

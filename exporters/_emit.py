@@ -80,14 +80,15 @@ def emit(
                 )
             e.at(node)
             e.values[node] = RULES[node.target](e, node)
+    axes = ("rows",) if program.by_rows else ("batch", "targets")
     outputs = [
-        _declare(output, e.name_output(node, output), node)
+        _declare(output, e.name_output(node, output), node, axes)
         for output, node in zip(program.outputs, program.results, strict=True)
     ]
     for inner, node in (expose or {}).items():
         e.nodes.append(helper.make_node("Identity", [e.values[node]], [inner]))
         outputs.append(helper.make_tensor_value_info(inner, TensorProto.FLOAT, None))
-    inputs = [_declare(node.name, node.name, node) for node in program.inputs]
+    inputs = [_declare(node.name, node.name, node, axes) for node in program.inputs]
     graph = helper.make_graph(e.nodes, name, inputs, outputs, e.initializers)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="bcos-sdk")
     model.ir_version = IR_VERSION
@@ -95,9 +96,9 @@ def emit(
     return model
 
 
-def _declare(name: str, value: str, node: fx.Node) -> onnx.ValueInfoProto:
+def _declare(name: str, value: str, node: fx.Node, axes: tuple[str, ...]) -> onnx.ValueInfoProto:
     shape = list(node.meta["val"].shape)
-    free = ["batch"] if name in _WITHOUT_TARGETS else ["batch", "targets"]
+    free = ("batch",) if name in _WITHOUT_TARGETS else axes
     kind = TensorProto.FLOAT if is_floating(node) else TensorProto.INT64
     return helper.make_tensor_value_info(value, kind, [*free, *shape[len(free) :]])
 

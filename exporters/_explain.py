@@ -1,8 +1,9 @@
 """The explain program: one forward pass, and the rows of W(x) and terms of b(x) for the targets asked for.
 
-`targets` is [batch, K] of integers: c ≥ 0 is class c, −r the class ranked r (−1 the most likely), and the
-number of classes stands for a virtual target, the mean of all logits. All are linear in the logits, so the
-difference of two explanations is exactly the explanation of the difference.
+`targets` is [batch, K] of integers, or [rows]: one for each image, or any number for one image. c ≥ 0 is class c,
+−r the class ranked r (−1 the most likely), and the number of classes stands for a virtual target, the mean of all
+logits. All are linear in the logits, so the difference of two explanations is exactly the explanation of the
+difference.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ EXPLAIN_OUTPUTS = ("logits", "classes", "weights", "contributions", "bias", "bia
 MOST_RANKS = 3840  # TensorRT sorts no more
 
 
-def explain_program(forward: Program) -> tuple[Program, tuple[str, ...]]:
+def explain_program(forward: Program, *, by_rows: bool = False) -> tuple[Program, tuple[str, ...]]:
     """(image, targets) → EXPLAIN_OUTPUTS, and the names of the bias terms in their order."""
     program = forward.copy()
     graph = program.graph
@@ -31,16 +32,17 @@ def explain_program(forward: Program) -> tuple[Program, tuple[str, ...]]:
     (classes_count,) = sample_shape(logits)
     with graph.inserting_after(image):
         targets = graph.placeholder("targets")
+    program.by_rows = by_rows
     t = Transposition(program)
     t.at(logits)
     classes = t.call(resolve_targets, logits, targets)
     seed = t.call(seed_cotangents, classes, classes_count, logits.meta["val"].dtype)
     weights = t.run(seed)
     t.at(image)
-    product = t.call(aten.mul.Tensor, weights, t.call(aten.unsqueeze.default, image, 1))
-    contributions = t.call(aten.sum.dim_IntList, product, [2])
+    product = t.call(aten.mul.Tensor, weights, t.per_image(image))
+    contributions = t.call(aten.sum.dim_IntList, product, [t.axis(1)])
     terms = t.call(stack_terms, list(t.ledger.values()), seed)
-    bias = t.call(aten.sum.dim_IntList, terms, [2])
+    bias = t.call(aten.sum.dim_IntList, terms, [t.axis(1)])
     (output,) = graph.find_nodes(op="output")
     output.args = ((logits, classes, weights, contributions, bias, terms),)
     program.outputs = EXPLAIN_OUTPUTS
@@ -57,16 +59,20 @@ def has_jumps(program: Program) -> bool:
 def resolve_targets(logits: Tensor, targets: Tensor) -> Tensor:
     """Ranks → classes; classes stay."""
     ranked = logits.topk(min(logits.shape[1], MOST_RANKS), dim=1).indices
-    by_rank = ranked.gather(1, (-targets - 1).clamp(min=0))
+    rank = (-targets - 1).clamp(min=0)
+    if targets.ndim == 1:
+        by_rank = ranked.expand(len(targets), -1).gather(1, rank.unsqueeze(1)).squeeze(1)
+    else:
+        by_rank = ranked.gather(1, rank)
     return torch.where(targets < 0, by_rank, targets)
 
 
 def seed_cotangents(classes: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """[batch, K] → [batch, K, count]: a unit vector per class; 1/count everywhere for the mean."""
-    unit = (classes.unsqueeze(2) == torch.arange(count)).to(dtype)
-    return torch.where(classes.unsqueeze(2) == count, torch.full((), 1 / count, dtype=dtype), unit)
+    """[…] → […, count]: a unit vector per class; 1/count everywhere for the mean."""
+    unit = (classes.unsqueeze(-1) == torch.arange(count)).to(dtype)
+    return torch.where(classes.unsqueeze(-1) == count, torch.full((), 1 / count, dtype=dtype), unit)
 
 
 def stack_terms(terms: list[Tensor], seed: Tensor) -> Tensor:
-    """[batch, K, terms]; a network without any bias has one term, zero."""
-    return torch.stack(terms, dim=2) if terms else torch.zeros_like(seed[:, :, :1])
+    """[…, terms]; a network without any bias has one term, zero."""
+    return torch.stack(terms, dim=-1) if terms else torch.zeros_like(seed[..., :1])

@@ -24,14 +24,15 @@ from bcos_sdk.exporters._explain import MOST_RANKS, has_jumps
 from bcos_sdk.exporters._locate import with_worst_layer
 from bcos_sdk.exporters._program import sample_shape
 from bcos_sdk.exporters._refused import find_refusals
-from bcos_sdk.exporters._validate import Trial
+from bcos_sdk.exporters._validate import GraphFiles, Trial
 from bcos_sdk.registry.schema import InputSpec
 
 __all__ = ["export"]
 
 logger = logging.getLogger("bcos_sdk")
 
-PREDICT, EXPLAIN, WEIGHTS, GOLDEN = "predict.onnx", "explain.onnx", "weights.bin", "golden.npz"
+PREDICT, EXPLAIN, EXPLAIN_ROWS = "predict.onnx", "explain.onnx", "explain_rows.onnx"
+WEIGHTS, GOLDEN = "weights.bin", "golden.npz"
 
 
 def export(
@@ -76,13 +77,13 @@ def export(
                 f"{len(labels)} labels for {classes} classes", hint="Pass one label per class, in class order."
             )
         progress("writing ONNX")
-        predict, explain = _write_graphs(writer.folder, compiled)
-        for refusal in find_refusals(predict, explain):
+        graphs = _write_graphs(writer.folder, compiled)
+        for refusal in find_refusals(graphs.predict, graphs.explain):
             logger.warning("TensorRT would build no engine: %s", refusal)
         progress("checking against torch")
         trial = Trial(module, spec.size, classes, max_batch, has_jumps=has_jumps(compiled.predict))
         try:
-            parity = trial.judge(predict, explain)
+            parity = trial.judge(graphs)
         except ParityError as error:
             raise with_worst_layer(error, compiled.explain, trial.images[:2]) from error
         float_layers: tuple[str, ...] = ()
@@ -90,7 +91,7 @@ def export(
             progress("rounding to half")
 
             def attempt(half: Compiled) -> tuple[Parity, ...]:
-                return trial.judge(*_write_graphs(writer.folder, half), "fp16")
+                return trial.judge(_write_graphs(writer.folder, half), "fp16")
 
             float_layers, parity = choose_half(compiled, trial.images, attempt)
         progress("closing the bundle")
@@ -114,6 +115,7 @@ def export(
                 tolerance=TOLERANCES[precision],
                 predict_graph=PREDICT,
                 explain_graph=EXPLAIN,
+                explain_rows_graph=EXPLAIN_ROWS,
                 weights=WEIGHTS,
                 golden=GOLDEN,
                 opset=OPSET,
@@ -127,13 +129,14 @@ def export(
         )
 
 
-def _write_graphs(folder: Path, compiled: Compiled) -> tuple[Path, Path]:
+def _write_graphs(folder: Path, compiled: Compiled) -> GraphFiles:
     (folder / WEIGHTS).unlink(missing_ok=True)  # a session of an earlier attempt may still have the file mapped
     weights = WeightsFile(folder / WEIGHTS)
     metadata = {"bcos.explain": json.dumps({"bias_terms": compiled.bias_terms})}
     models = {
         PREDICT: emit(compiled.predict, "predict", weights),
         EXPLAIN: emit(compiled.explain, "explain", weights, metadata=metadata),
+        EXPLAIN_ROWS: emit(compiled.explain_rows, "explain_rows", weights, metadata=metadata),
     }
     weights.close()
     for name, model in models.items():
@@ -143,7 +146,7 @@ def _write_graphs(folder: Path, compiled: Compiled) -> tuple[Path, Path]:
             onnx.checker.check_model(str(path), full_check=True)
         except Exception as error:  # its errors have no common base but this
             raise ExportError(f"the graph is not valid ONNX: {error}", source=name) from error
-    return folder / PREDICT, folder / EXPLAIN
+    return GraphFiles(folder / PREDICT, folder / EXPLAIN, folder / EXPLAIN_ROWS)
 
 
 def _class_name(module: nn.Module) -> str:

@@ -142,7 +142,4 @@ class _Rewriter:
         return self._call(before, aten.mul.Tensor, value, 2.0**exponent) if exponent else value
 
     def _call(self, before: fx.Node, target: Any, *args: Any) -> fx.Node:
-        with self._program.graph.inserting_before(before):
-            new = self._program.graph.call_function(target, args)
-        new.meta = {key: value for key, value in before.meta.items() if key != "val"}
-        return new
+        return self._program.insert(before, target, *args)

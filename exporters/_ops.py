@@ -1,7 +1,7 @@
 """The operators of our own that programs use beside aten's: each is plain torch, so programs can run.
 
-A *cotangent* is [batch, targets, *sample]: one row of W(x) per image and target, on its way from the
-logits back to the pixels. Convolutions see the two leading axes as one.
+A *cotangent* is [batch, targets, *sample] or [rows, *sample]: rows of W(x) on their way from the logits back to the
+pixels. Convolutions see all leading axes as one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def reshape_cotangent(ct: Tensor, sample: tuple[int, ...]) -> Tensor:
 
 def spread(ct: Tensor, sample: tuple[int, ...]) -> Tensor:
     """Repeat along the sample's axes of length one until it has the shape `sample`: a sum's transpose."""
-    return ct.expand(*ct.shape[:2], *sample)
+    return ct.expand(*ct.shape[: -len(sample)], *sample)
 
 
 def pick_every(x: Tensor, stride: Pair) -> Tensor:
@@ -71,14 +71,14 @@ def conv_transpose(
     ct: Tensor, weight: Tensor, stride: Pair, padding: Pair, output_padding: Pair, dilation: Pair, groups: int
 ) -> Tensor:
     """The transpose of conv2d with this weight; `output_padding` restores what its stride cut off."""
-    out = F.conv_transpose2d(ct.flatten(0, 1), weight, None, stride, padding, output_padding, groups, dilation)
-    return out.reshape(*ct.shape[:2], *out.shape[1:])
+    out = F.conv_transpose2d(ct.flatten(0, -4), weight, None, stride, padding, output_padding, groups, dilation)
+    return out.reshape(*ct.shape[:-3], *out.shape[1:])
 
 
 def flipped_conv(ct: Tensor, weight: Tensor, padding: Pair, dilation: Pair, groups: int) -> Tensor:
     """A convolution, stride one, with the weights of another flipped in space and their channels swapped."""
-    out = F.conv2d(ct.flatten(0, 1), flip(weight, groups), None, 1, padding, dilation, groups)
-    return out.reshape(*ct.shape[:2], *out.shape[1:])
+    out = F.conv2d(ct.flatten(0, -4), flip(weight, groups), None, 1, padding, dilation, groups)
+    return out.reshape(*ct.shape[:-3], *out.shape[1:])
 
 
 def flip(weight: Tensor, groups: int) -> Tensor:
@@ -94,8 +94,8 @@ def avg_pool_transpose(ct: Tensor, kernel: Pair, stride: Pair, padding: Pair, si
     """
     weight = ct.new_full((1, 1, *kernel), 1 / (kernel[0] * kernel[1]))
     left = unreached(size, kernel, stride, padding)
-    grown = F.conv_transpose2d(ct.flatten(0, 2).unsqueeze(1), weight, None, stride, padding, left)
-    return grown.reshape(*ct.shape[:3], *size)
+    grown = F.conv_transpose2d(ct.flatten(0, -3).unsqueeze(1), weight, None, stride, padding, left)
+    return grown.reshape(*ct.shape[:-2], *size)
 
 
 def unreached(size: Pair, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair = (1, 1)) -> Pair:
@@ -107,8 +107,8 @@ def unreached(size: Pair, kernel: Pair, stride: Pair, padding: Pair, dilation: P
 def repeat_average(ct: Tensor, kernel: Pair, size: Pair) -> Tensor:
     """Every value, divided by the size of its window, repeated over it; zeros beyond the last window."""
     share = ct / (kernel[0] * kernel[1])
-    blocks = share.repeat_interleave(kernel[0], dim=3).repeat_interleave(kernel[1], dim=4)
-    return F.pad(blocks, (0, size[1] - blocks.shape[4], 0, size[0] - blocks.shape[3]))
+    blocks = share.repeat_interleave(kernel[0], dim=-2).repeat_interleave(kernel[1], dim=-1)
+    return F.pad(blocks, (0, size[1] - blocks.shape[-1], 0, size[0] - blocks.shape[-2]))
 
 
 def insert_zeros(ct: Tensor, axis: int, step: int, start: int, size: int) -> Tensor:
@@ -145,8 +145,8 @@ def window_winners(x: Tensor, kernel: Pair, stride: Pair, padding: Pair) -> Tens
 def scatter_windows(ct: Tensor, winners: Tensor, kernel: Pair, stride: Pair, padding: Pair, size: Pair) -> Tensor:
     """The transpose of a max pool: each cotangent to the winner of its window."""
     count = kernel[0] * kernel[1]
-    shares = keep_where(ct.unsqueeze(3), winners)
+    shares = keep_where(ct.unsqueeze(-3), winners)
     weight = torch.eye(count, dtype=ct.dtype).view(count, 1, *kernel)
     left = unreached(size, kernel, stride, padding)
-    grown = F.conv_transpose2d(shares.flatten(0, 2), weight, None, stride, padding, left)
-    return grown.reshape(*ct.shape[:3], *size)
+    grown = F.conv_transpose2d(shares.flatten(0, -4), weight, None, stride, padding, left)
+    return grown.reshape(*ct.shape[:-2], *size)

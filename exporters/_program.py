@@ -19,12 +19,15 @@ __all__ = ["Program", "bind", "is_constant", "is_floating", "pair", "path_of", "
 
 
 class Program:
-    """`graph` over `constants`; its outputs are named by `outputs`."""
+    """`graph` over `constants`; its outputs are named by `outputs`, and laid out as a grid of targets or by rows."""
 
-    def __init__(self, graph: fx.Graph, constants: dict[str, Tensor], outputs: tuple[str, ...]) -> None:
+    def __init__(
+        self, graph: fx.Graph, constants: dict[str, Tensor], outputs: tuple[str, ...], *, by_rows: bool = False
+    ) -> None:
         self.graph = graph
         self.constants = constants
         self.outputs = outputs
+        self.by_rows = by_rows
 
     @property
     def inputs(self) -> list[fx.Node]:
@@ -59,7 +62,7 @@ class Program:
         """The same program, whose graph can be changed without changing this one."""
         graph = fx.Graph()
         graph.output(graph.graph_copy(self.graph, {}))
-        return Program(graph, dict(self.constants), self.outputs)
+        return Program(graph, dict(self.constants), self.outputs, by_rows=self.by_rows)
 
     def clean(self) -> None:
         """Drop what no output needs, checks among it."""
@@ -82,7 +85,16 @@ class Program:
         root = nn.Module()
         for name, value in self.constants.items():
             root.register_buffer(name, value)
-        return fx.GraphModule(root, self.graph)
+        module = fx.GraphModule(root, self.graph)
+        self.graph.owning_module = None  # or fx would look for constants that are added later in this module
+        return module
+
+    def insert(self, before: fx.Node, target: Callable[..., Any], *args: Any) -> fx.Node:
+        """A call that belongs to the module of the node it is put before."""
+        with self.graph.inserting_before(before):
+            new = self.graph.call_function(target, args)
+        new.meta = {key: value for key, value in before.meta.items() if key != "val"}
+        return new
 
     def replace(self, node: fx.Node, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
         """Put a call with the same result in the place of `node`, and give it its metadata."""

@@ -1,7 +1,7 @@
 """One rule per operator: given the cotangent of its result, the cotangents of its live operands.
 
-For y = A x with A frozen, the rule is ct ↦ Aᵀ ct. Cotangents are [batch, targets, *sample], so axis i of
-a value is axis i + 1 of its cotangent.
+For y = A x with A frozen, the rule is ct ↦ Aᵀ ct. A rule does not know how cotangents are laid out: it asks the
+transposition for axes, and for frozen values that fit beside a cotangent.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ def conv2d(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
     if a.weight in t.live:
         raise t.refusal("a convolution with live filters")
     if a.bias is not None:
-        t.add_bias(a.bias, t.call(aten.sum.dim_IntList, ct, [3, 4]), sample_shape(node)[:1])
+        t.add_bias(a.bias, t.call(aten.sum.dim_IntList, ct, [t.axis(2), t.axis(3)]), sample_shape(node)[:1])
     stride, padding, dilation = pair(a.stride), pair(a.padding), pair(a.dilation)
     size, kernel = pair(sample_shape(a.input)[1:]), pair(shape_of(a.weight)[2:])
     left = ops.unreached(size, kernel, stride, padding, dilation)
     if max(stride) > 1 and max(dilation) > 1:  # TensorRT takes either, not both: so the stride's zeros are written out
-        for axis, (length, step, rest) in enumerate(zip(sample_shape(node)[1:], stride, left, strict=True), 3):
-            ct = t.call(ops.insert_zeros, ct, axis, step, 0, (length - 1) * step + 1 + rest)
+        for axis, (length, step, rest) in enumerate(zip(sample_shape(node)[1:], stride, left, strict=True), 2):
+            ct = t.call(ops.insert_zeros, ct, t.axis(axis), step, 0, (length - 1) * step + 1 + rest)
         stride, left = (1, 1), (0, 0)
     t.add(a.input, t.call(ops.conv_transpose, ct, a.weight, stride, padding, left, dilation, a.groups))
 
@@ -145,7 +145,7 @@ def _spread(t: Transposition, x: fx.Node, dims: list[int], ct: fx.Node, *, is_me
     reduced = {dim % len(shape_of(x)) - 1 for dim in dims}
     if -1 in reduced:
         raise t.refusal("a reduction over the batch axis")
-    ct = t.call(ops.reshape_cotangent, ct, tuple(1 if i in reduced else n for i, n in enumerate(sample)))
+    ct = t.reshape(ct, tuple(1 if i in reduced else n for i, n in enumerate(sample)))
     if is_mean:
         ct = t.call(aten.mul.Tensor, ct, 1 / prod(sample[i] for i in reduced))
     t.add(x, t.call(ops.spread, ct, sample))
@@ -167,7 +167,7 @@ def avg_pool2d(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
 @rule(ops.reshape_sample)
 def reshape(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
     x = bind(node).x
-    t.add(x, t.call(ops.reshape_cotangent, ct, sample_shape(x)))
+    t.add(x, t.reshape(ct, sample_shape(x)))
 
 
 @rule(aten.permute.default)
@@ -176,7 +176,8 @@ def permute(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
     order = [dim % len(a.dims) for dim in a.dims]
     if order[0] != 0:
         raise t.refusal("a permutation that moves the batch axis")
-    t.add(a.self, t.call(aten.permute.default, ct, [0, *(order.index(i) + 1 for i in range(len(order)))]))
+    back = [t.axis(order.index(i)) for i in range(len(order))]
+    t.add(a.self, t.call(aten.permute.default, ct, [*range(t.axis(0)), *back]))
 
 
 @rule(aten.expand.default, aten.expand_as.default)
@@ -195,7 +196,7 @@ def cat(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
     start = 0
     for part in a.tensors:
         end = start + shape_of(part)[axis]
-        own = t.call(aten.slice.Tensor, ct, axis + 1, start, end)
+        own = t.call(aten.slice.Tensor, ct, t.axis(axis), start, end)
         if part in t.live:
             t.add(part, own)
         else:
@@ -209,14 +210,14 @@ def slice_(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
     axis = _sample_axis(t, a.dim, node)
     size = shape_of(a.self)[axis]
     start = slice(a.start, a.end).indices(size)[0]
-    t.add(a.self, t.call(ops.insert_zeros, ct, axis + 1, a.step, start, size))
+    t.add(a.self, t.call(ops.insert_zeros, ct, t.axis(axis), a.step, start, size))
 
 
 @rule(ops.pick_every)
 def pick_every(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
     a = bind(node)
     for axis, step in zip((2, 3), a.stride, strict=True):
-        ct = t.call(ops.insert_zeros, ct, axis + 1, step, 0, shape_of(a.x)[axis])
+        ct = t.call(ops.insert_zeros, ct, t.axis(axis), step, 0, shape_of(a.x)[axis])
     t.add(a.x, ct)
 
 
@@ -242,7 +243,7 @@ def _sample_axis(t: Transposition, axis: int, node: fx.Node) -> int:
 @rule(aten.relu.default)
 def relu(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
     positive = t.call(aten.gt.Scalar, node, 0)
-    t.add(bind(node).self, t.call(ops.keep_where, ct, t.call(aten.unsqueeze.default, positive, 1)))
+    t.add(bind(node).self, t.call(ops.keep_where, ct, t.per_image(positive)))
 
 
 @rule(aten.max.dim)
@@ -254,9 +255,9 @@ def max_(t: Transposition, node: fx.Node, cts: dict[int, fx.Node]) -> None:
         raise t.refusal("a maximum over the batch axis")
     sample = list(sample_shape(a.self))
     sample[axis - 1] = 1
-    ct = t.call(ops.reshape_cotangent, cts[0], tuple(sample))
+    ct = t.reshape(cts[0], tuple(sample))
     winner = t.call(ops.is_first_largest, a.self, axis)
-    t.add(a.self, t.call(ops.keep_where, ct, t.call(aten.unsqueeze.default, winner, 1)))
+    t.add(a.self, t.call(ops.keep_where, ct, t.per_image(winner)))
 
 
 @rule(aten.max_pool2d.default)
@@ -267,5 +268,5 @@ def max_pool2d(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
         raise t.refusal("a max pool with ceil_mode or dilation")
     kernel, padding = pair(a.kernel_size), pair(a.padding)
     window = (kernel, pair(a.stride or kernel), padding)
-    winner = t.call(aten.unsqueeze.default, t.call(ops.window_winners, a.self, *window), 1)
+    winner = t.per_image(t.call(ops.window_winners, a.self, *window))
     t.add(a.self, t.call(ops.scatter_windows, ct, winner, *window, sample_shape(a.self)[1:]))

@@ -13,10 +13,11 @@ from bcos_sdk.exporters._program import Program
 __all__ = ["infer_shapes"]
 
 _BATCH, _TARGETS = 2, 3
+_ROWS = _BATCH  # one target per image
 
 
 def infer_shapes(program: Program) -> None:
-    """Set `meta["val"]` of every node. The batch and the number of targets are stand-ins."""
+    """Set `meta["val"]` of every node. The batch, the number of targets and that of rows are stand-ins."""
     image, *rest = program.inputs
     with FakeTensorMode(allow_non_fake_inputs=True) as fake:
         constants = {name: fake.from_tensor(value) for name, value in program.constants.items()}
@@ -24,7 +25,8 @@ def infer_shapes(program: Program) -> None:
         dtype = image.meta["val"].dtype
         values: dict[fx.Node, Any] = {image: torch.empty(_BATCH, *sample, dtype=dtype)}
         for targets in rest:
-            values[targets] = torch.empty(_BATCH, _TARGETS, dtype=torch.int64)
+            shape = (_ROWS,) if program.by_rows else (_BATCH, _TARGETS)
+            values[targets] = torch.empty(shape, dtype=torch.int64)
         for node in program.graph.nodes:
             if node.op == "get_attr":
                 values[node] = constants[node.target]

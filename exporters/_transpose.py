@@ -3,6 +3,9 @@
 Three parts: tell live from frozen, keep the frozen values the forward pass has computed anyway, then walk
 the live nodes in reverse, one rule per operator, adding up cotangents. A frozen value *added* to a live
 one is a bias: ⟨cotangent, value⟩ goes into the ledger under the name of where it was added.
+
+Cotangents are laid out in one of two ways. As a *grid* they are [batch, targets, *sample]. As *rows* they are
+[rows, *sample], and meet values that are [batch, *sample]: one row per image, or any number of rows of one image.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import torch
 from torch import fx
 
 from bcos_sdk.errors import NotDynamicLinearError
+from bcos_sdk.exporters._ops import reshape_cotangent, reshape_sample
 from bcos_sdk.exporters._program import Program, is_constant, is_floating, path_of, sample_shape, shape_of
 from bcos_sdk.exporters._registrar import registrar
 
@@ -44,6 +48,7 @@ class Transposition:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self.by_rows = program.by_rows
         self.live = live_nodes(program)
         self.ledger: dict[str, fx.Node] = {}
         self._cotangents: dict[fx.Node, fx.Node] = {}
@@ -107,7 +112,7 @@ class Transposition:
         """⟨cotangent, value⟩ into the ledger; `sample` is the shape that value is broadcast to."""
         assert self._node is not None
         product = self.call(aten.mul.Tensor, cotangent, self.beside(value, len(sample) + 1))
-        term = self.call(aten.sum.dim_IntList, product, list(range(2, 2 + len(sample))))
+        term = self.call(aten.sum.dim_IntList, product, [self.axis(1 + i) for i in range(len(sample))])
         if sign < 0:
             term = self.call(aten.neg.default, term)
         name = self._bias_name(value)
@@ -131,14 +136,25 @@ class Transposition:
             return value
         if len(shape_of(value)) > rank:
             raise self.refusal("a frozen value has more axes than the live value it meets")
-        return self.call(aten.unsqueeze.default, value, 1)
+        return self.per_image(value)
+
+    def per_image(self, value: fx.Node) -> fx.Node:
+        """A value with a batch axis in a form that broadcasts over the targets of each image."""
+        return value if self.by_rows else self.call(aten.unsqueeze.default, value, 1)
+
+    def axis(self, axis: int) -> int:
+        """Where an axis of a value is in its cotangent."""
+        return axis if self.by_rows else axis + 1
+
+    def reshape(self, cotangent: fx.Node, sample: tuple[int, ...]) -> fx.Node:
+        return self.call(reshape_sample if self.by_rows else reshape_cotangent, cotangent, sample)
 
     def fit(self, cotangent: fx.Node, value: fx.Node, sample: tuple[int, ...]) -> fx.Node:
         """Sum a cotangent of shape `sample` over the axes along which `value` was broadcast to it."""
         own = sample_shape(value)
         if len(own) != len(sample):
             raise self.refusal("a live value is broadcast across the batch axis")
-        axes = [2 + i for i, (mine, full) in enumerate(zip(own, sample, strict=True)) if mine != full]
+        axes = [self.axis(1 + i) for i, (mine, full) in enumerate(zip(own, sample, strict=True)) if mine != full]
         return self.call(aten.sum.dim_IntList, cotangent, axes, True) if axes else cotangent
 
     def refusal(self, reason: str) -> NotDynamicLinearError:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bcos_sdk._precision import GraphPrecision
-from bcos_sdk.bundle import Golden, Parity
+from bcos_sdk.bundle import Golden, Parity, explain_by_rows
 from bcos_sdk.errors import ExportError, ParityError
 from bcos_sdk.exporters._oracle import Truth, consult
 from bcos_sdk.exporters._probes import PROBES, probe_images
 from bcos_sdk.images import decode
 
-__all__ = ["LIMITS", "Trial", "parity_table"]
+__all__ = ["LIMITS", "GraphFiles", "Trial", "parity_table"]
+
+_Array: TypeAlias = np.ndarray[Any, Any]
+_Predict: TypeAlias = Callable[[_Array], dict[str, _Array]]
+_Explain: TypeAlias = Callable[[_Array, _Array], dict[str, _Array]]
 
 LIMITS = {"logits": 1e-5, "weights": 1e-4, "contributions": 1e-4, "bias": 1e-5, "residual": 1e-5}
 # Deep random networks lose digits in float32, torch's own result too: no graph is held to more than a few times that.
@@ -34,6 +39,14 @@ _HALF_CAPS = _HALF_LIMITS | {"logits": 2e-2, "weights": 1e-1, "contributions": 1
 _JUMPING = ("weights", "contributions")
 _TINY = torch.finfo(torch.float32).tiny
 _TIE = 1e-6  # two logits this close, relative to the largest, have no rank that could be called wrong
+
+
+class GraphFiles(NamedTuple):
+    """The three graphs of a bundle."""
+
+    predict: Path
+    explain: Path
+    explain_rows: Path
 
 
 class Trial:
@@ -58,25 +71,37 @@ class Trial:
         self.golden = _golden(self.images, self._truth)
         self._batches = sorted({1, min(2, max_batch), min(3, max_batch), max_batch})
 
-    def judge(self, predict: Path, explain: Path, precision: GraphPrecision = "fp32") -> tuple[Parity, ...]:
-        """Figures at batch 1, 2, 3 and max; one that is over its limit, or is not a number, is a `ParityError`."""
+    def judge(self, graphs: GraphFiles, precision: GraphPrecision = "fp32") -> tuple[Parity, ...]:
+        """Figures at batch 1, 2, 3 and max, for the worse of the two explain graphs.
+
+        One that is over its limit, or is not a number, is a `ParityError`.
+        """
         limits = self.limits[precision]
-        sessions = _session(predict), _session(explain)
-        self._check_ranks(sessions[1], _TIE if precision == "fp32" else 2 * limits["logits"])
+        predict = partial(_run, _session(graphs.predict))
+        grid = partial(_run, _session(graphs.explain))
+        rows = partial(explain_by_rows, partial(_run, _session(graphs.explain_rows)))
+        for explain in (grid, rows):
+            self._check_ranks(explain, _TIE if precision == "fp32" else 2 * limits["logits"])
         figures = []
         for batch in self._batches:
             # The largest batch shows that batching works; all targets at once would only show how much memory there is.
             count = self._targets.shape[1] if batch <= 3 else 1
-            batches = _batches(len(self.images), batch)
-            rows = [_measure(sessions, self.images[chosen], self._truth.part(chosen, count)) for chosen in batches]
-            worst = {name: _rounded(max(row[name] for row in rows)) for name in LIMITS}
+            trials: list[tuple[_Explain, int]] = [(grid, count)]
+            if batch in (1, self._batches[-1]):  # between them, rows of several targets are runs of one image each
+                trials.append((rows, count if batch == 1 else 1))
+            measured = [
+                _measure(predict, explain, self.images[chosen], self._truth.part(chosen, targets))
+                for explain, targets in trials
+                for chosen in _batches(len(self.images), batch)
+            ]
+            worst = {name: _rounded(max(one[name] for one in measured)) for name in LIMITS}
             figures.append(Parity(batch=batch, targets=count, **worst))
             _judge(figures[-1], limits)
         return tuple(figures)
 
-    def _check_ranks(self, explain: Any, tie: float) -> None:
+    def _check_ranks(self, explain: _Explain, tie: float) -> None:
         """The class that the graph finds for a rank must have the logit of that rank."""
-        found = torch.from_numpy(_run(explain, self.images, self._targets[:, :1])["classes"])
+        found = torch.from_numpy(explain(self.images.numpy(), self._targets[:, :1].numpy())["classes"])
         logits = self._truth.logits
         short = logits.gather(1, self._truth.classes[:, :1]) - logits.gather(1, found)
         if bool((short.abs() > tie * logits.abs().amax(1, keepdim=True)).any()):
@@ -130,10 +155,10 @@ def _batches(images: int, batch: int) -> Iterator[list[int]]:
         yield [index % images for index in range(start, start + batch)]
 
 
-def _measure(sessions: tuple[Any, Any], images: Tensor, truth: Truth) -> dict[str, float]:
-    predict, explain = sessions
-    predicted = torch.from_numpy(_run(predict, images)["logits"]).double()
-    got = {name: torch.from_numpy(value) for name, value in _run(explain, images, truth.classes).items()}
+def _measure(predict: _Predict, explain: _Explain, images: Tensor, truth: Truth) -> dict[str, float]:
+    predicted = torch.from_numpy(predict(images.numpy())["logits"]).double()
+    outputs = explain(images.numpy(), truth.classes.numpy())
+    got = {name: torch.from_numpy(value) for name, value in outputs.items()}
     if not torch.equal(got["classes"], truth.classes):
         raise ParityError("the graph explains other classes than it was asked for")
     got = {name: value.double() for name, value in got.items()}
@@ -190,7 +215,7 @@ def _session(path: Path) -> Any:
         raise ExportError(f"ONNX Runtime refuses {path.name}: {error}", source=path.name) from error
 
 
-def _run(session: Any, images: Tensor, targets: Tensor | None = None) -> dict[str, np.ndarray[Any, Any]]:
-    feed = {"image": images.numpy()} | ({} if targets is None else {"targets": targets.numpy()})
+def _run(session: Any, images: _Array, targets: _Array | None = None) -> dict[str, _Array]:
+    feed = {"image": images} | ({} if targets is None else {"targets": targets})
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, feed), strict=True))

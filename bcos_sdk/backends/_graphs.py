@@ -1,4 +1,4 @@
-"""A bundle's two graphs behind the interface of a backend, whatever it is that runs them."""
+"""A bundle's graphs behind the interface of a backend, whatever it is that runs them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import numpy.typing as npt
 from bcos_sdk._precision import Precision
 from bcos_sdk.backends._devices import Device
 from bcos_sdk.backends._interface import ExplainOutputs, Floats, Integers
-from bcos_sdk.bundle import Bundle, Manifest
+from bcos_sdk.bundle import Bundle, Manifest, explain_by_rows
 from bcos_sdk.errors import ClientClosedError
 
 __all__ = ["Arrays", "Graph", "GraphBackend", "Tensor", "explain_outputs"]
 
 Arrays = dict[str, npt.NDArray[Any]]
+_BY_ROWS = ("openvino",)  # it lays channels last, so that reshapes around a grid of targets cost it copies
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,14 @@ class GraphBackend:
         return logits
 
     def explain(self, images: Floats, targets: Integers, *, weights: bool) -> ExplainOutputs:
-        tensors = explain_outputs(self._bundle.manifest, *targets.shape, weights=weights)
-        feed: Arrays = {"image": images, "targets": targets}
-        return ExplainOutputs(**self._graph(self._bundle.explain_graph).run(feed, tensors))
+        by_rows = self._bundle.explain_rows_graph if self._device.kind in _BY_ROWS else None
+        graph = self._graph(by_rows or self._bundle.explain_graph)
+
+        def run(images: Floats, targets: Integers) -> Arrays:
+            tensors = explain_outputs(self._bundle.manifest, len(images), targets.shape, weights=weights)
+            return graph.run({"image": images, "targets": targets}, tensors)
+
+        return ExplainOutputs(**(explain_by_rows(run, images, targets) if by_rows else run(images, targets)))
 
     def close(self) -> None:
         self._closed = True
@@ -84,10 +90,12 @@ class GraphBackend:
         return self._graphs[path]
 
 
-def explain_outputs(manifest: Manifest, batch: int, targets: int, *, weights: bool) -> dict[str, Tensor]:
-    """Name, shape and dtype of what is fetched from the explain graph; W(x) is large and fetched on request only."""
+def explain_outputs(manifest: Manifest, batch: int, rows: tuple[int, ...], *, weights: bool) -> dict[str, Tensor]:
+    """Name, shape and dtype of what is fetched from an explain graph for targets of shape `rows`.
+
+    W(x) is large and fetched on request only.
+    """
     height, width = manifest.input.size
-    rows = (batch, targets)
     tensors = {
         "logits": Tensor((batch, manifest.classes), "float32"),
         "classes": Tensor(rows, "int64"),

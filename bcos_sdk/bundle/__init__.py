@@ -1,7 +1,8 @@
-"""The bundle: a folder with two ONNX graphs, their weights, and a manifest that vouches for them."""
+"""The bundle: a folder with ONNX graphs, their weights, and a manifest that vouches for them."""
 
 from bcos_sdk.bundle._bundle import Bundle, InputShapes, open_bundle
 from bcos_sdk.bundle._golden import Golden
+from bcos_sdk.bundle._rows import explain_by_rows
 from bcos_sdk.bundle._store import BUILTIN_MODEL, builtin_bundle, find_bundle, latest_stored_bundle, stored_bundles
 from bcos_sdk.bundle._write import BundleWriter
 from bcos_sdk.bundle.manifest import SCHEMA_VERSION, FileRecord, Manifest, ModelRecord, Parity
@@ -18,6 +19,7 @@ __all__ = [
     "ModelRecord",
     "Parity",
     "builtin_bundle",
+    "explain_by_rows",
     "find_bundle",
     "latest_stored_bundle",
     "open_bundle",

@@ -40,6 +40,16 @@ class Bundle:
         return self.path / self.manifest.explain_graph
 
     @property
+    def explain_rows_graph(self) -> Path | None:
+        name = self.manifest.explain_rows_graph
+        return None if name is None else self.path / name
+
+    @property
+    def graphs(self) -> tuple[Path, ...]:
+        """Every ONNX graph that it has."""
+        return tuple(filter(None, (self.predict_graph, self.explain_graph, self.explain_rows_graph)))
+
+    @property
     def engines(self) -> Path:
         """The folder of TensorRT engines, if there are any; each has a record of its own beside it."""
         return self.path / "engines"
@@ -82,6 +92,7 @@ def _open(folder: Path) -> Bundle:
         raise _invalid(folder, "there is no such folder")
     manifest = _read_manifest(folder)
     needed = {manifest.predict_graph, manifest.explain_graph, manifest.weights, manifest.golden}
+    needed |= set() if manifest.explain_rows_graph is None else {manifest.explain_rows_graph}
     if missing := needed - manifest.files.keys():
         raise _invalid(folder, f"the manifest vouches for no {', '.join(sorted(missing))}")
     for name, record in manifest.files.items():

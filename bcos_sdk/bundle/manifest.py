@@ -82,6 +82,8 @@ class Manifest(_Record):
     tolerance: PositiveFloat
     predict_graph: FileName
     explain_graph: FileName
+    explain_rows_graph: FileName | None = None
+    """The same for one target per image, or targets of one image: what OpenVINO runs, if the bundle has it."""
     weights: FileName
     golden: FileName
     opset: PositiveInt

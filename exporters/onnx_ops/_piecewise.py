@@ -75,8 +75,8 @@ def window_winners(e: Emitter, node: fx.Node) -> str:
 def scatter_windows(e: Emitter, node: fx.Node) -> str:
     a = bind(node)
     count = prod(a.kernel)
-    shares = e.op("Where", a.winners, e.op("Unsqueeze", a.ct, e.ints(3)), 0.0)
-    flat = e.op("Reshape", shares, e.ints(-1, count, *shape_of(a.ct)[3:]))
+    shares = e.op("Where", a.winners, e.op("Unsqueeze", a.ct, e.ints(len(shape_of(a.ct)) - 2)), 0.0)
+    flat = e.op("Reshape", shares, e.ints(-1, count, *shape_of(a.ct)[-2:]))
     weight = e.constant(torch.eye(count).view(count, 1, *a.kernel), "windows")
     left = ops.unreached(a.size, a.kernel, a.stride, a.padding)
     grown = e.op("ConvTranspose", flat, weight, **window(a.stride, a.padding, 1), **extra_padding(left))

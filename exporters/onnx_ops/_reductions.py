@@ -98,20 +98,26 @@ def avg_pool2d(e: Emitter, node: fx.Node) -> str:
 @spells(ops.avg_pool_transpose)
 def avg_pool_transpose(e: Emitter, node: fx.Node) -> str:
     a = bind(node)
-    flat = e.op("Reshape", a.ct, e.ints(-1, 1, *shape_of(a.ct)[3:]))
-    weight = e.constant(torch.full((1, 1, *a.kernel), 1 / prod(a.kernel)), "average")
     left = ops.unreached(a.size, a.kernel, a.stride, a.padding)
-    grown = e.op("ConvTranspose", flat, weight, **window(a.stride, a.padding, 1), **extra_padding(left))
-    return unfold(e, grown, node)
+    sliding = window(a.stride, a.padding, 1) | extra_padding(left)
+    share = 1 / prod(a.kernel)
+    if len(shape_of(node)) == 4:
+        channels = shape_of(node)[1]
+        weight = e.constant(torch.full((channels, 1, *a.kernel), share), "average")
+        return e.op("ConvTranspose", a.ct, weight, **sliding, group=channels)
+    flat = e.op("Reshape", a.ct, e.ints(-1, 1, *shape_of(a.ct)[3:]))
+    weight = e.constant(torch.full((1, 1, *a.kernel), share), "average")
+    return unfold(e, e.op("ConvTranspose", flat, weight, **sliding), node)
 
 
 @spells(ops.repeat_average)
 def repeat_average(e: Emitter, node: fx.Node) -> str:
     a = bind(node)
-    channels, rows, columns = shape_of(a.ct)[2:]
+    *leading, channels, rows, columns = shape_of(a.ct)
+    as_they_are = [0] * len(leading)
     share = e.op("Mul", a.ct, 1 / prod(a.kernel))
-    blocks = e.op("Reshape", share, e.ints(0, 0, channels, rows, 1, columns, 1))
-    blocks = e.op("Expand", blocks, e.ints(1, 1, 1, 1, a.kernel[0], 1, a.kernel[1]))
-    grown = e.op("Reshape", blocks, e.ints(0, 0, channels, rows * a.kernel[0], columns * a.kernel[1]))
+    blocks = e.op("Reshape", share, e.ints(*as_they_are, channels, rows, 1, columns, 1))
+    blocks = e.op("Expand", blocks, e.ints(*[1] * len(leading), 1, 1, a.kernel[0], 1, a.kernel[1]))
+    grown = e.op("Reshape", blocks, e.ints(*as_they_are, channels, rows * a.kernel[0], columns * a.kernel[1]))
     left = [a.size[0] - rows * a.kernel[0], a.size[1] - columns * a.kernel[1]]
-    return e.op("Pad", grown, e.ints(*[0] * 8, *left)) if any(left) else grown
+    return e.op("Pad", grown, e.ints(*[0] * (2 * len(shape_of(a.ct)) - 2), *left)) if any(left) else grown

@@ -31,7 +31,8 @@ def reshape_cotangent(e: Emitter, node: fx.Node) -> str:
 
 @spells(ops.spread)
 def spread(e: Emitter, node: fx.Node) -> str:
-    return e.op("Expand", node.args[0], e.ints(1, 1, *shape_of(node)[2:]))
+    sample = bind(node).sample
+    return e.op("Expand", node.args[0], e.ints(*[1] * (len(shape_of(node)) - len(sample)), *sample))
 
 
 @spells(aten.expand.default, aten.expand_as.default)
@@ -59,6 +60,12 @@ def permute(e: Emitter, node: fx.Node) -> str:
 def unsqueeze(e: Emitter, node: fx.Node) -> str:
     a = bind(node)
     return e.op("Unsqueeze", a.self, e.ints(a.dim % len(shape_of(node))))
+
+
+@spells(aten.pixel_shuffle.default)
+def pixel_shuffle(e: Emitter, node: fx.Node) -> str:
+    a = bind(node)
+    return e.op("DepthToSpace", a.self, blocksize=a.upscale_factor, mode="CRD")
 
 
 @spells(aten.cat.default)
@@ -97,17 +104,16 @@ def pad(e: Emitter, node: fx.Node) -> str:
 @spells(ops.insert_zeros)
 def insert_zeros(e: Emitter, node: fx.Node) -> str:
     a = bind(node)
-    sample = list(shape_of(a.ct)[2:])
-    count, at = sample[a.axis - 2], a.axis - 2
-    grown, length = e.value(a.ct), count
+    shape = shape_of(a.ct)
+    grown, length = e.value(a.ct), shape[a.axis]
     if a.step > 1:
         grown = e.op("Unsqueeze", grown, e.ints(a.axis + 1))
-        zeros = [0] * (len(sample) + 3)
+        zeros = [0] * (len(shape) + 1)
         grown = e.op("Pad", grown, e.ints(*zeros, *(a.step - 1 if i == a.axis + 1 else 0 for i in range(len(zeros)))))
-        length = count * a.step
-        grown = e.op("Reshape", grown, e.ints(0, 0, *sample[:at], length, *sample[at + 1 :]))
+        length *= a.step
+        grown = e.op("Reshape", grown, e.ints(*[0] * a.axis, length, *shape[a.axis + 1 :]))
     after = a.size - a.start - length
-    zeros = [0] * (len(sample) + 2)
+    zeros = [0] * len(shape)
     ends = [after if i == a.axis else 0 for i in range(len(zeros))]
     starts = [a.start if i == a.axis else 0 for i in range(len(zeros))]
     return e.op("Pad", grown, e.ints(*starts, *ends)) if a.start or after else grown

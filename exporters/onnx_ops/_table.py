@@ -10,7 +10,7 @@ from bcos_sdk.exporters._emit import EmitRule, Emitter
 from bcos_sdk.exporters._program import pair, shape_of
 from bcos_sdk.exporters._registrar import registrar
 
-__all__ = ["RULES", "extra_padding", "positive", "spells", "unfold", "window"]
+__all__ = ["RULES", "extra_padding", "fold", "positive", "spells", "unfold", "window"]
 
 RULES: dict[Any, EmitRule] = {}
 
@@ -34,6 +34,13 @@ def extra_padding(left: tuple[int, int]) -> dict[str, list[int]]:
     return {"output_padding": [*left]} if any(left) else {}
 
 
+def fold(e: Emitter, ct: fx.Node) -> str:
+    """The cotangent of a feature map as [rows, channels, height, width]: [B, K, …] → [B·K, …]."""
+    return e.value(ct) if len(shape_of(ct)) == 4 else e.op("Reshape", ct, e.ints(-1, *shape_of(ct)[2:]))
+
+
 def unfold(e: Emitter, flat: str, node: fx.Node) -> str:
-    """[B·K, …] → [B, K, …], the shape of the node's value."""
+    """[B·K, …] → [B, K, …], the shape of the node's value; [B·C, 1, …] → [B, C, …] in rows."""
+    if len(shape_of(node)) == 4:
+        return e.op("Reshape", flat, e.ints(-1, *shape_of(node)[1:]))
     return e.op("Reshape", flat, e.cotangent_shape(shape_of(node)[2:]))

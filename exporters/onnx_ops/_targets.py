@@ -16,15 +16,20 @@ def resolve_targets(e: Emitter, node: fx.Node) -> str:
     a = bind(node)
     ranks = min(shape_of(a.logits)[1], explain.MOST_RANKS)
     ranked = e.pick("TopK", 1, a.logits, e.ints(ranks), axis=1)
-    rank = e.op("Sub", e.op("Neg", a.targets), e.ints(1))
-    by_rank = e.op("GatherElements", ranked, e.op("Max", rank, e.ints(0)), axis=1)
+    rank = e.op("Max", e.op("Sub", e.op("Neg", a.targets), e.ints(1)), e.ints(0))
+    if len(shape_of(a.targets)) == 1:
+        by_row = e.op("Expand", ranked, e.op("Concat", e.op("Shape", a.targets), e.ints(1), axis=0))
+        by_rank = e.op("GatherElements", by_row, e.op("Unsqueeze", rank, e.ints(1)), axis=1)
+        by_rank = e.op("Squeeze", by_rank, e.ints(1))
+    else:
+        by_rank = e.op("GatherElements", ranked, rank, axis=1)
     return e.op("Where", e.op("Less", a.targets, e.ints(0)), by_rank, a.targets)
 
 
 @spells(explain.seed_cotangents)
 def seed_cotangents(e: Emitter, node: fx.Node) -> str:
     a = bind(node)
-    classes = e.op("Unsqueeze", a.classes, e.ints(2))
+    classes = e.op("Unsqueeze", a.classes, e.ints(len(shape_of(a.classes))))
     unit = e.op("Cast", e.op("Equal", classes, e.ints(*range(a.count))), to=TensorProto.FLOAT)
     return e.op("Where", e.op("Equal", classes, e.ints(a.count)), 1 / a.count, unit)
 
@@ -32,7 +37,8 @@ def seed_cotangents(e: Emitter, node: fx.Node) -> str:
 @spells(explain.stack_terms)
 def stack_terms(e: Emitter, node: fx.Node) -> str:
     a = bind(node)
+    last = len(shape_of(node)) - 1
     if not a.terms:
-        first = e.op("Slice", a.seed, e.ints(0), e.ints(1), e.ints(2))
+        first = e.op("Slice", a.seed, e.ints(0), e.ints(1), e.ints(last))
         return e.op("Mul", first, 0.0)
-    return e.op("Concat", *(e.op("Unsqueeze", term, e.ints(2)) for term in a.terms), axis=2)
+    return e.op("Concat", *(e.op("Unsqueeze", term, e.ints(last)) for term in a.terms), axis=last)

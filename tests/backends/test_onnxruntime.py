@@ -37,7 +37,7 @@ def feed(count: int, targets: int, seed: int = 0) -> dict[str, npt.NDArray[Any]]
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize(("count", "targets"), [(1, 1), (3, 2), (4, 1)])
 def test_outputs_have_the_shapes_that_were_planned(session: Any, count: int, targets: int, weights: bool) -> None:
-    planned = explain_outputs(small_bundle().manifest, count, targets, weights=weights)
+    planned = explain_outputs(small_bundle().manifest, count, (count, targets), weights=weights)
     got = HostGraph(session).run(feed(count, targets), planned)
     assert got.keys() == planned.keys()
     assert ("weights" in got) is weights
@@ -49,7 +49,7 @@ def test_bound_buffers_give_the_same_and_are_used_again(session: Any) -> None:
     plain, bound = HostGraph(session), BoundGraph(session, Device("cpu"))
     kept = []
     for seed, (count, targets) in enumerate([(2, 1), (2, 1), (4, 2), (2, 1), (1, 3)]):
-        outputs = explain_outputs(small_bundle().manifest, count, targets, weights=True)
+        outputs = explain_outputs(small_bundle().manifest, count, (count, targets), weights=True)
         arrays = feed(count, targets, seed)
         got = bound.run(arrays, outputs)
         expected = plain.run(arrays, outputs)
@@ -65,7 +65,7 @@ def test_bound_buffers_give_the_same_and_are_used_again(session: Any) -> None:
 def test_buffers_of_many_shapes_do_not_pile_up(session: Any) -> None:
     bound = BoundGraph(session, Device("cpu"))
     for targets in range(1, 20):
-        bound.run(feed(1, targets), explain_outputs(small_bundle().manifest, 1, targets, weights=False))
+        bound.run(feed(1, targets), explain_outputs(small_bundle().manifest, 1, (1, targets), weights=False))
     assert len(bound._buffers) == 8
 
 

@@ -289,18 +289,20 @@ def test_a_wrong_graph_leaves_no_bundle_and_names_the_layer(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("rank_of_targets", [1, 2], ids=["rows", "grid"])
 def test_an_explanation_that_adds_up_but_is_wrong_is_refused(
-    small: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank_of_targets: int
 ) -> None:
     """A W(x) with its mass moved from pixel to pixel still adds up; comparing W itself finds it."""
     run = _validate._run
 
-    def moved(session: Any, images: Tensor, targets: Tensor | None = None) -> dict[str, Any]:
+    def moved(session: Any, images: Any, targets: Any = None) -> dict[str, Any]:
         got = run(session, images, targets)
-        if "weights" in got:
-            share = got["contributions"].mean((2, 3), keepdims=True)
-            got["weights"] = share[:, :, None] / images.numpy()[:, None].sum(2, keepdims=True)
-            got["weights"] = np.broadcast_to(got["weights"], (*got["weights"].shape[:2], 6, 32, 32)).copy()
+        if targets is not None and targets.ndim == rank_of_targets:
+            share = got["contributions"].mean((-2, -1), keepdims=True)[..., None, :, :]
+            pixels = images.sum(1, keepdims=True)
+            spread = share / (pixels[:, None] if rank_of_targets == 2 else pixels)
+            got["weights"] = np.broadcast_to(spread, got["weights"].shape).copy()
         return got
 
     monkeypatch.setattr(_validate, "_run", moved)

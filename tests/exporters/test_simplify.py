@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from support.compiling import run_onnx
 from support.explaining import calibrate, random_image
 from torch import Tensor, nn
@@ -42,7 +44,7 @@ def network(*layers: nn.Module) -> nn.Module:
 
 def values(program: Program) -> list[Tensor]:
     x = random_image(2, 8)
-    return list(program.run(x, TARGETS).values())
+    return list(program.run(x, TARGETS[:, 0] if program.by_rows else TARGETS).values())
 
 
 def check(simplification: Pass, program: Program, count: int) -> None:
@@ -56,11 +58,11 @@ def check(simplification: Pass, program: Program, count: int) -> None:
         torch.testing.assert_close(after, expected, rtol=1e-9, atol=1e-12)
 
 
-def explained(module: nn.Module, *before: Pass) -> Program:
+def explained(module: nn.Module, *before: Pass, by_rows: bool = False) -> Program:
     program = capture(module, (8, 8))
     for simplification in before:
         simplification(program)
-    return explain_program(program)[0]
+    return explain_program(program, by_rows=by_rows)[0]
 
 
 def forward_then_explain(simplification: Pass, module: nn.Module, count: int, *before: Pass) -> None:
@@ -176,6 +178,73 @@ def test_flip_convolutions() -> None:
 def test_repeat_averages() -> None:
     layers = [BcosConv2d(6, 8, 2), nn.AvgPool2d(2), nn.AvgPool2d(3, stride=1, padding=1)]
     check(simplify.repeat_averages, explained(network(*layers)), count=1)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "count"),
+    [
+        (7, 2, 3, 1),
+        (8, 8, 0, 1),
+        (2, 2, 0, 1),
+        (4, 2, 1, 0),
+        ((4, 6), 2, (1, 2), 1),
+        (5, 4, 2, 0),
+        (3, 2, 1, 0),
+        (1, 2, 0, 0),
+    ],
+    ids=str,
+)
+def test_split_phases(kernel: int, stride: int, padding: int, count: int) -> None:
+    """A stem; patches; windows that meet and that do not; and those that would be filled with zeros."""
+    module = network(BcosConv2d(6, 8, kernel, stride=stride, padding=padding))
+    check(simplify.split_phases, explained(module, by_rows=True), count=count)
+    check(simplify.split_phases, explained(module), count=0)
+
+
+@pytest.mark.parametrize("options", [{"groups": 2}, {"dilation": 2}], ids=str)
+def test_split_phases_leaves_alone_what_has_groups_or_dilation(options: dict[str, int]) -> None:
+    layer = BcosConv2d(6, 8, 2, stride=2, **options)
+    check(simplify.split_phases, explained(network(layer), by_rows=True), count=0)
+
+
+@given(st.integers(1, 9), st.integers(2, 4), st.integers(0, 4), st.integers(4, 9), st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_phases_woven_together_are_the_transposed_convolution(
+    kernel: int, stride: int, padding: int, size: int, channels: int
+) -> None:
+    assume(padding < kernel <= size + 2 * padding)
+    torch.manual_seed(0)
+    module = nn.Conv2d(channels, 2, kernel, stride, padding, bias=False).double().eval()
+
+    class Summed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = module
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.sum(self.conv(x), (2, 3))
+
+    program, _ = explain_program(capture(Summed().eval(), (size, size), channels=channels), by_rows=True)
+    x = torch.randn(2, channels, size, size, dtype=torch.float64)
+    before = program.run(x, torch.tensor([0, 1]))["weights"]
+    simplify.split_phases(program)
+    torch.testing.assert_close(program.run(x, torch.tensor([0, 1]))["weights"], before, rtol=1e-9, atol=1e-12)
+
+
+def test_join_norms() -> None:
+    module = network(BcosConv2d(6, 8, 3, padding=1))
+    check(simplify.join_norms, explained(module, by_rows=True), count=2)
+    check(simplify.join_norms, explained(module), count=0)
+
+
+def test_join_norms_leaves_alone_squares_that_are_read_elsewhere() -> None:
+    class Squares(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            squares = x.square()
+            return x * (squares / squares.sum(1, keepdim=True)).detach()
+
+    module = network(Squares(), nn.Conv2d(6, 8, 1, bias=False))
+    check(simplify.join_norms, explained(module, simplify.share_values, by_rows=True), count=1)
 
 
 NAMES = sorted({one.__name__ for one in (*simplify.FORWARD_PASSES, *simplify.EXPLAIN_PASSES)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,14 +26,14 @@ def check_against_jacobian(module: nn.Module, x: Tensor) -> None:
     plain, names = explain_program(capture(module, size, channels=channels))
     compiled = compile_module(module, size, channels=channels)
     assert compiled.bias_terms == names, "simplifications must not rename what is added"
-    for program in (plain, compiled.explain):
+    for program in (plain, compiled.explain, compiled.explain_rows):
         _check_program(program, module, x)
 
 
 def _check_program(program: Program, module: nn.Module, x: Tensor) -> None:
     logits = module(x).detach()
     every_class = torch.arange(logits.shape[1]).expand(len(x), -1).contiguous()
-    got = program.run(x, every_class)
+    got = _in_a_grid(program.run, x, every_class) if program.by_rows else program.run(x, every_class)
     per_sample = [torch.func.jacrev(module)(sample[None])[0, :, 0] for sample in x]
     jacobian = torch.stack(per_sample).detach()
     torch.testing.assert_close(got["logits"], logits, rtol=1e-10, atol=1e-12)
@@ -48,8 +49,22 @@ def _check_program(program: Program, module: nn.Module, x: Tensor) -> None:
         np.testing.assert_allclose(in_onnx[name], value.numpy(), rtol=2e-4, atol=5e-5 * float(size))
 
 
-def run_onnx(program: Program, *inputs: Tensor) -> dict[str, np.ndarray]:
-    """The program as ONNX, fully checked, on ONNX Runtime."""
+def _in_a_grid(run: Callable[[Tensor, Tensor], dict[str, Tensor]], x: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """All targets of each image by itself; and one of each image at once, which must be the same."""
+    images = [run(x[i : i + 1], targets[i]) for i in range(len(x))]
+    grid = {name: torch.stack([image[name] for image in images]) for name in images[0]}
+    grid["logits"] = grid["logits"][:, 0]
+    one = torch.arange(len(x)) % targets.shape[1]
+    at_once = run(x, targets[torch.arange(len(x)), one])
+    for name, value in at_once.items():
+        alone = grid[name] if name == "logits" else grid[name][torch.arange(len(x)), one]
+        exact = value.dtype is torch.float64
+        torch.testing.assert_close(value, alone, rtol=1e-9 if exact else 1e-3, atol=1e-12 if exact else 1e-4)
+    return grid
+
+
+def run_onnx(program: Program, x: Tensor, targets: Tensor | None = None) -> dict[str, np.ndarray]:
+    """The program as ONNX, fully checked, on ONNX Runtime; one that works by rows is asked for the whole grid."""
     with TemporaryDirectory() as folder:
         weights = WeightsFile(Path(folder) / "weights.bin")
         model = emit(program, "test", weights)
@@ -60,8 +75,17 @@ def run_onnx(program: Program, *inputs: Tensor) -> dict[str, np.ndarray]:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        feed = {
-            node.name: (value.float() if value.is_floating_point() else value).numpy()
-            for node, value in zip(program.inputs, inputs, strict=True)
-        }
-        return dict(zip(program.outputs, session.run(list(program.outputs), feed), strict=True))
+
+        def run(*inputs: Tensor) -> dict[str, Tensor]:
+            feed = {
+                node.name: (value.float() if value.is_floating_point() else value).numpy()
+                for node, value in zip(program.inputs, inputs, strict=True)
+            }
+            results = session.run(list(program.outputs), feed)
+            return dict(zip(program.outputs, map(torch.from_numpy, results), strict=True))
+
+        if targets is not None and program.by_rows:
+            outputs = _in_a_grid(run, x, targets)
+        else:
+            outputs = run(x, *([] if targets is None else [targets]))
+        return {name: value.numpy() for name, value in outputs.items()}
