@@ -12,6 +12,7 @@ __all__ = ["installed_version", "require"]
 _EXTRA_OF_MODULE = {
     "bcos": "bench",
     "cuda.bindings": "trt",
+    "einops": "bench",
     "filelock": "export",
     "matplotlib": "bench",
     "onnx": "export",

@@ -7,7 +7,7 @@ from pathlib import Path
 from bcos_sdk._aside import written_aside
 from bcos_sdk._extras import require
 from bcos_sdk.benchmark._report import ModelRecord, Report, Side
-from bcos_sdk.benchmark._tables import describe
+from bcos_sdk.benchmark._tables import describe, three_digits
 
 __all__ = ["check_plot", "draw_plot"]
 
@@ -35,7 +35,7 @@ def draw_plot(report: Report, path: Path) -> None:
     grid = figure.subplots(rows, columns, squeeze=False, gridspec_kw={"height_ratios": [3 + count for count in bars]})
     for row, model in enumerate(report.models):
         for column, batch in enumerate(report.batches):
-            _draw_bars(grid[row][column], model, batch)
+            _draw_bars(grid[row][column], model, batch, bars[row])
     sides = {timing.side for model in report.models for timing in model.timings}
     patches = [Patch(color=_COLOURS[side], label=_NAMES[side]) for side in _COLOURS if side in sides]
     figure.legend(handles=patches, loc="outside upper center", ncols=len(patches), frameon=False)
@@ -51,18 +51,18 @@ def _bars_in(model: ModelRecord, batch: int) -> int:
     return sum(timing.batch == batch for timing in model.timings)
 
 
-def _draw_bars(axes: object, model: ModelRecord, batch: int) -> None:
+def _draw_bars(axes: object, model: ModelRecord, batch: int, places_in_row: int) -> None:
     from matplotlib.axes import Axes
 
     assert isinstance(axes, Axes)
     timings = sorted((one for one in model.timings if one.batch == batch), key=lambda one: one.median_ms)
     places = list(range(len(timings)))
     bars = axes.barh(places, [one.median_ms for one in timings], color=[_COLOURS[one.side] for one in timings])
-    axes.bar_label(bars, [f"{one.median_ms:.3g}" for one in timings], padding=3, fontsize=8)
+    axes.bar_label(bars, [three_digits(one.median_ms) for one in timings], padding=3, fontsize=8)
     axes.set_yticks(places, [describe(one) for one in timings], fontsize=8)
-    axes.invert_yaxis()
     axes.set_title(f"{model.name}, batch {batch}", fontsize=10, loc="left")
     axes.set_xlabel("ms per image, median", fontsize=8)
     axes.tick_params(axis="x", labelsize=8)
-    axes.margins(x=0.12)
+    axes.margins(x=0.15)
+    axes.set_ylim(places_in_row - 0.4, -0.6)  # bars of one thickness, the first on top
     axes.spines[["top", "right"]].set_visible(False)

@@ -31,8 +31,12 @@ __all__ = ["Options", "run_benchmark"]
 
 _PHOTOGRAPH = (375, 500)
 _NEEDS: dict[Comparison, tuple[str, ...]] = {
-    "reference": ("torch", "bcos", "torchvision"),
+    "reference": ("torch", "bcos", "einops", "torchvision"),
     "conventional": ("torch", "onnx", "onnxscript", "torchvision"),
+}
+_PURPOSES: dict[Comparison, str] = {
+    "reference": "Comparing with the reference package",
+    "conventional": "Comparing with conventional networks",
 }
 
 
@@ -52,7 +56,7 @@ class Options:
     def check(self) -> None:
         """Raise what would stop the run, before it takes any time."""
         for comparison in self.against:
-            require(*_NEEDS[comparison], purpose=f"Comparing with the {comparison} network")
+            require(*_NEEDS[comparison], purpose=_PURPOSES[comparison])
         bundles = [check_subject(model, max(self.batches)) for model in self.models]
         if None in bundles:
             require("torch", "onnx", "onnxruntime", purpose="Exporting")

@@ -5,7 +5,16 @@ from __future__ import annotations
 from bcos_sdk.benchmark._goals import GOALS, IMPORT_LIMIT_SECONDS
 from bcos_sdk.benchmark._report import ONNX_RUNTIME, ModelRecord, Report, Timing
 
-__all__ = ["Table", "describe", "goal_table", "machine_rows", "model_title", "process_table", "timing_table"]
+__all__ = [
+    "Table",
+    "describe",
+    "goal_table",
+    "machine_rows",
+    "model_title",
+    "process_table",
+    "three_digits",
+    "timing_table",
+]
 
 Table = tuple[list[str], list[list[str]]]
 
@@ -47,9 +56,9 @@ def timing_table(model: ModelRecord) -> Table:
         [
             describe(timing),
             str(timing.batch),
-            _figure(timing.median_ms),
-            _figure(timing.least_ms),
-            _figure(timing.images_per_second),
+            three_digits(timing.median_ms),
+            three_digits(timing.least_ms),
+            three_digits(timing.images_per_second),
             _ratio(model.to_conventional(timing)),
             _ratio(model.reference_to(timing)),
         ]
@@ -74,7 +83,7 @@ def process_table(model: ModelRecord) -> Table:
                 _ratio(model.memory_to_reference(device)),
                 _ratio(model.ratio(("ours", "explain top 5", device), ("ours", "explain", device), 1)),
                 _ratio(model.ratio(("ours", "client explain", device), ("ours", "explain", device), largest)),
-                _figure(folder.images_per_second) if folder else _NONE,
+                three_digits(folder.images_per_second) if folder else _NONE,
                 _ratio(folder.efficiency if folder else None),
                 _ratio(folder.efficiency_without_start if folder else None),
             ]
@@ -120,7 +129,7 @@ def _judged(text: str, met: bool) -> str:
     return f"{text}, {'met' if met else 'missed'}"
 
 
-def _figure(value: float) -> str:
+def three_digits(value: float) -> str:
     """Three digits, which is more than two runs have in common."""
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
