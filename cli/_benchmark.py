@@ -133,16 +133,17 @@ def benchmark(
 
 
 def _show(report: Any) -> None:
-    from bcos_sdk.benchmark._tables import goal_table, machine_rows, model_title, process_table, timing_table
+    from bcos_sdk.benchmark import _tables as tables
 
-    click.echo(pairs(machine_rows(report)))
+    click.echo(pairs(tables.machine_rows(report)))
     for model in report.models:
-        click.echo(f"\n{model_title(model)}")
-        click.echo(columns(*_upper(timing_table(model))))
-        click.echo("\n" + columns(*_upper(process_table(model))))
+        click.echo(f"\n{tables.model_title(model)}")
+        click.echo(columns(*_upper(tables.timing_table(model))))
+        for table in (tables.ratio_table(model), tables.process_table(model)):
+            click.echo("\n" + columns(*_upper(table)))
         for note in model.notes:
             click.echo(note)
-    click.echo("\n" + columns(*_upper(goal_table(report, measured_only=True))))
+    click.echo("\n" + columns(*_upper(tables.goal_table(report, measured_only=True))))
 
 
 def _upper(table: tuple[list[str], list[list[str]]]) -> tuple[list[str], list[list[str]]]:

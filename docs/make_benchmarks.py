@@ -7,7 +7,15 @@ from pathlib import Path
 from bcos_sdk.benchmark import Report
 from bcos_sdk.benchmark._plot import draw_plot
 from bcos_sdk.benchmark._report import ModelRecord
-from bcos_sdk.benchmark._tables import Table, goal_table, machine_rows, model_title, process_table, timing_table
+from bcos_sdk.benchmark._tables import (
+    Table,
+    goal_table,
+    machine_rows,
+    model_title,
+    process_table,
+    ratio_table,
+    timing_table,
+)
 
 DOCS = Path(__file__).resolve().parent
 DATA, PAGE, PLOT = DOCS / "benchmarks.json", DOCS / "benchmarks.md", DOCS / "benchmarks.png"
@@ -27,9 +35,10 @@ a first round warms up, and every round begins with another contender. A time is
 does not depend on them.
 
 - *predict*, *explain*: our graphs on ready arrays, explaining the most likely class. *Client*: the same through
-  `Client` with its certificates; *with picture*: also W(x) and its RGBA picture. *Five classes* are explained in one call.
+  `Client` with its certificates; *with picture*: also W(x) and its RGBA picture. *Five classes*: in one
+  call.
 - *conventional*: torchvision's network of the same architecture, exported by `torch.onnx.export` and run with the
-  settings of our graphs. "÷ conventional" is the ratio to it in ONNX Runtime.
+  settings of our graphs. "÷ conventional" is the ratio to it in ONNX Runtime, "there" on the same device.
 - *reference*: the public package `bcos` in torch, with frozen parameters. *In batch*: autograd of the largest logits of
   a batch in explanation mode, times the image; `explain()`: its own call, for one image, which also draws the picture.
 - *Cold start*: from the start of Python to the first explanation. *Peak MB*: the most memory of a process that explains
@@ -55,7 +64,8 @@ def page(report: Report) -> str:
 
 
 def _section(model: ModelRecord) -> str:
-    parts = [f"## {model_title(model)}", _markdown(timing_table(model)), _markdown(process_table(model))]
+    tables = [timing_table(model), ratio_table(model), process_table(model)]
+    parts = [f"## {model_title(model)}", *map(_markdown, tables)]
     return "\n\n".join([*parts, *(f"*{note}*" for note in model.notes)])
 
 

@@ -15,6 +15,7 @@ from bcos_sdk.errors import InferenceError
 
 __all__ = ["cold_start_seconds", "fresh_python", "measure_import", "our_peak_memory", "reference_peak_memory"]
 
+_LINES_QUOTED = 3
 _PRELUDE = "import json, sys\nsys.path[:] = json.loads(sys.argv.pop(1))\n"
 _IMPORT = """
 import time
@@ -90,6 +91,7 @@ def _ask(program: str, arguments: Any = None) -> tuple[dict[str, Any], float]:
         if process.returncode or not answer:
             words.seek(0)
             said = [line.strip() for line in words.read().splitlines() if line.strip()]
-            raise InferenceError(f"a process that was to be measured failed: {said[-1] if said else 'without a word'}")
+            quoted = "; ".join(said[-_LINES_QUOTED:]) or f"it ended with code {process.returncode}"
+            raise InferenceError(f"a process that was to be measured failed: {quoted}")
     figures: dict[str, Any] = json.loads(answer)
     return figures, seconds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bcos_sdk.benchmark._goals import GOALS, IMPORT_LIMIT_SECONDS
-from bcos_sdk.benchmark._report import ONNX_RUNTIME, ModelRecord, Report, Timing
+from bcos_sdk.benchmark._report import ONNX_RUNTIME, ModelRecord, Report, Side, Timing, What
 
 __all__ = [
     "Table",
@@ -12,6 +12,7 @@ __all__ = [
     "machine_rows",
     "model_title",
     "process_table",
+    "ratio_table",
     "three_digits",
     "timing_table",
 ]
@@ -67,29 +68,49 @@ def timing_table(model: ModelRecord) -> Table:
     return header, rows
 
 
+def ratio_table(model: ModelRecord) -> Table:
+    """One row per device and batch size: ratios of what ran on one device."""
+    header = ["device", "batch", "predict ÷ conventional there", "explain ÷ conventional there"]
+    header += ["explain ÷ predict", "client ÷ engine", "five classes ÷ one"]
+    rows = []
+    for device in model.devices:
+        for batch in sorted({timing.batch for timing in model.timings}):
+            forward, explain = _at("ours", "forward", device), _at("ours", "explain", device)
+            conventional = _at("conventional", "forward", device)
+            quotients = [
+                (forward, conventional),
+                (explain, conventional),
+                (explain, forward),
+                (_at("ours", "client explain", device), explain),
+                (_at("ours", "explain top 5", device), explain),
+            ]
+            rows.append([device, str(batch), *(_ratio(model.ratio(*both, batch)) for both in quotients)])
+    return header, rows
+
+
+def _at(side: Side, what: What, device: str) -> tuple[Side, What, str]:
+    return side, what, device
+
+
 def process_table(model: ModelRecord) -> Table:
-    """One row per device: what was measured in processes of their own, and the ratios that are of no one batch."""
-    header = ["device", "cold start s", "peak MB", "÷ reference", "five ÷ one", "client ÷ engine"]
-    header += ["folder images/s", "÷ engine", "without start"]
+    """One row per device: what was measured in processes of their own."""
+    header = ["device", "cold start s", "peak MB", "÷ reference", "folder images/s", "÷ engine", "without start"]
     rows = []
     for device, record in model.devices.items():
         folder = record.folder
-        largest = max((timing.batch for timing in model.timings), default=1)
         rows.append(
             [
                 device,
                 f"{record.cold_start_seconds:.2f}",
                 f"{record.peak_memory_mb:.0f}",
                 _ratio(model.memory_to_reference(device)),
-                _ratio(model.ratio(("ours", "explain top 5", device), ("ours", "explain", device), 1)),
-                _ratio(model.ratio(("ours", "client explain", device), ("ours", "explain", device), largest)),
                 three_digits(folder.images_per_second) if folder else _NONE,
                 _ratio(folder.efficiency if folder else None),
                 _ratio(folder.efficiency_without_start if folder else None),
             ]
         )
     if model.reference_peak_memory_mb is not None:
-        rows.append(["reference, torch", _NONE, f"{model.reference_peak_memory_mb:.0f}", *[_NONE] * 6])
+        rows.append(["reference, torch", _NONE, f"{model.reference_peak_memory_mb:.0f}", *[_NONE] * 4])
     return header, rows
 
 

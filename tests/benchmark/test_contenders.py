@@ -10,6 +10,7 @@ import pytest
 import torch
 from support.explaining import explain, random_image, relative_error
 
+from bcos_sdk._extras import installed_version
 from bcos_sdk.benchmark._contenders import (
     conventional_contenders,
     our_contenders,
@@ -43,7 +44,7 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
 
 
 def by_name(contenders: list[Contender]) -> dict[tuple[str, int], Contender]:
-    found = {(one.what, one.batch): one for one in contenders}
+    found: dict[tuple[str, int], Contender] = {(one.what, one.batch): one for one in contenders}
     assert len(found) == len(contenders)
     return found
 
@@ -53,7 +54,7 @@ def test_the_reference_explains_what_we_explain(subject: Subject) -> None:
     with ExitStack() as stack:
         ours = by_name(list(our_contenders(subject, "cpu", 2, [1, 2], stack)))
         for batch in (1, 2):
-            logits = torch.from_numpy(ours["forward", batch].run())  # type: ignore[arg-type]
+            logits = torch.from_numpy(ours["forward", batch].run())
             assert relative_error(logits, theirs["forward", batch].run()) < 1e-5  # type: ignore[arg-type]
             outputs = ours["explain", batch].run()
             maps = torch.from_numpy(outputs.contributions[:, 0])  # type: ignore[attr-defined]
@@ -90,14 +91,15 @@ def test_batched_explanations_are_those_of_single_images(subject: Subject) -> No
 def test_the_conventional_graph_is_the_torch_network(name: str, tmp_path: Path) -> None:
     network = build_conventional(REGISTRY[name], SIZE)
     export_conventional(network, SIZE, tmp_path / "c.onnx")
-    forward = open_conventional(tmp_path / "c.onnx", "cpu", 2)
-    assert forward is not None
-    for batch in (1, 3):
-        images = torch.rand(batch, 3, *SIZE)
-        with torch.no_grad():
-            expected = network(images)
-        assert float(expected.std()) > 1e-3
-        assert relative_error(torch.from_numpy(forward(images.numpy())), expected) < 1e-5
+    for device in ["cpu", *(["openvino"] if installed_version("openvino") else [])]:
+        forward = open_conventional(tmp_path / "c.onnx", device, 2)
+        assert forward is not None
+        for batch in (1, 3):
+            images = torch.rand(batch, 3, *SIZE)
+            with torch.no_grad():
+                expected = network(images)
+            assert float(expected.std()) > 1e-3
+            assert relative_error(torch.from_numpy(forward(images.numpy())), expected) < 1e-5
     assert open_conventional(tmp_path / "c.onnx", "tensorrt", 2) is None
 
 

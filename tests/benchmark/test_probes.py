@@ -36,7 +36,7 @@ def test_the_peak_of_memory_is_not_that_of_whoever_asks() -> None:
 
 
 def test_what_goes_wrong_there_is_said_here() -> None:
-    with pytest.raises(InferenceError, match="no usable|not a usable bundle"):
+    with pytest.raises(InferenceError, match="not a usable bundle"):
         _probes.our_peak_memory("/nowhere", "cpu", 1, 2)
     with pytest.raises(InferenceError, match="no device 'abacus'"):
         _probes.cold_start_seconds(str(small_bundle().path), "abacus", 1)

@@ -16,7 +16,7 @@ from bcos_sdk.cli import main
 from bcos_sdk.exporters import export
 from bcos_sdk.registry import InputSpec, builtin_registry
 
-PLAIN = "cifar10_plain9_b2-nomaxout"
+SMALL = "cifar10_resnet20_bnu-linear-nomaxout"
 QUICK = ("--rounds", 1, "--batch", "1,2", "--threads", 2, "--device", "cpu")
 
 
@@ -55,7 +55,7 @@ def test_a_bundle_alone(tmp_path: Path) -> None:
 
 
 def test_a_model_of_the_registry_is_exported_and_what_cannot_be_compared_is_noted(tmp_path: Path) -> None:
-    result = run(PLAIN, *QUICK, "--folder-images", 0, "--json", tmp_path / "b.json")
+    result = run(SMALL, *QUICK, "--folder-images", 0, "--json", tmp_path / "b.json")
     assert result.exit_code == 0, result.stderr
     (model,) = Report.from_json((tmp_path / "b.json").read_bytes()).models
     assert model.export_seconds is not None
@@ -96,7 +96,7 @@ def test_a_missing_package_is_named_before_any_work(
 ) -> None:
     there = _extras._is_installed
     monkeypatch.setattr(_extras, "_is_installed", lambda module: module != missing and there(module))
-    result = run(PLAIN, *QUICK, *options)
+    result = run(SMALL, *QUICK, *options)
     assert result.exit_code == 1
     assert f"error [missing_extra]: {told}" in result.stderr
     assert "pip install 'bcos-sdk[bench]'" in result.stderr
@@ -107,15 +107,15 @@ def test_a_missing_package_is_named_before_any_work(
     ("arguments", "code", "told"),
     [
         (["resnet5O"], 2, "Did you mean resnet50"),
-        ([PLAIN, "nowhere/bundle"], 1, "error [bundle_invalid]"),
-        ([PLAIN, "--device", "abacus"], 1, "error [device_unavailable]"),
-        ([PLAIN, "--device", "auto"], 1, "error [device_unavailable]: a benchmark names its devices"),
-        ([PLAIN, "--device", ","], 2, "name at least one device"),
-        ([PLAIN, "--batch", "1,x"], 2, "no list of batch sizes"),
-        ([PLAIN, "--batch", "0"], 2, "no list of batch sizes"),
-        ([PLAIN, "--against", "torch"], 2, "choose from reference, conventional, or none"),
-        ([PLAIN, "--plot", "speed.pdf"], 2, "ends with none of .png, .svg"),
-        ([PLAIN, "--json", "nowhere/b.json"], 1, "error [output_failed]"),
+        ([SMALL, "nowhere/bundle"], 1, "error [bundle_invalid]"),
+        ([SMALL, "--device", "abacus"], 1, "error [device_unavailable]"),
+        ([SMALL, "--device", "auto"], 1, "error [device_unavailable]: a benchmark names its devices"),
+        ([SMALL, "--device", ","], 2, "name at least one device"),
+        ([SMALL, "--batch", "1,x"], 2, "no list of batch sizes"),
+        ([SMALL, "--batch", "0"], 2, "no list of batch sizes"),
+        ([SMALL, "--against", "torch"], 2, "choose from reference, conventional, or none"),
+        ([SMALL, "--plot", "speed.pdf"], 2, "ends with none of .png, .svg"),
+        ([SMALL, "--json", "nowhere/b.json"], 1, "error [output_failed]"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_first(arguments: list[str], code: int, told: str) -> None:

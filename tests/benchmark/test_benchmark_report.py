@@ -11,7 +11,15 @@ from support.reports import model_record, sample_report
 from bcos_sdk.benchmark import Report
 from bcos_sdk.benchmark._goals import GOALS
 from bcos_sdk.benchmark._plot import draw_plot
-from bcos_sdk.benchmark._tables import Table, describe, goal_table, model_title, process_table, timing_table
+from bcos_sdk.benchmark._tables import (
+    Table,
+    describe,
+    goal_table,
+    model_title,
+    process_table,
+    ratio_table,
+    timing_table,
+)
 from bcos_sdk.errors import InputError
 
 
@@ -72,8 +80,11 @@ def test_tables_show_the_figures() -> None:
     assert row(timing_table(model), "conventional forward, ONNX Runtime", "1")["÷ conventional"] == "1.00"
     assert row(timing_table(model), "explain, five classes, cpu", "1")["reference ÷ ours"] == "–"
     alone = row(process_table(model), "cpu")
-    assert list(alone.values())[1:] == ["1.00", "300", "0.50", "4.00", "1.05", "20.0", "0.80", "1.00"]
+    assert list(alone.values())[1:] == ["1.00", "300", "0.50", "20.0", "0.80", "1.00"]
     assert row(process_table(model), "reference, torch")["peak MB"] == "600"
+    single, eight = row(ratio_table(model), "cpu", "1"), row(ratio_table(model), "cpu", "8")
+    assert list(single.values())[2:] == ["1.30", "2.50", "1.92", "1.04", "4.00"]
+    assert list(eight.values())[2:] == ["1.12", "2.50", "2.22", "1.05", "–"]
 
 
 def test_every_contender_has_a_name_of_its_own() -> None:
