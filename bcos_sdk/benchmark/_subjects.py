@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bcos_sdk.bundle import Bundle, find_bundle, open_bundle, stored_bundles
+from bcos_sdk.bundle._bundle import MANIFEST
 from bcos_sdk.errors import InputError
 from bcos_sdk.registry import ModelSpec, builtin_registry
 
@@ -42,12 +43,19 @@ def check_subject(model: str, largest_batch: int) -> Bundle | None:
 
 
 def _existing(model: str) -> Bundle | None:
-    """A folder is a bundle; a name of the registry is built, even if an export of that name is in the store."""
-    if len(Path(model).parts) > 1 or Path(model).is_dir():
+    """A path is that of a bundle; a name of the registry is built, even if an export of that name is in the store."""
+    if len(Path(model).parts) > 1 or _holds_a_bundle(Path(model)):
         return open_bundle(model)
     if model not in builtin_registry() and model in stored_bundles():
         return find_bundle(model)
     return None
+
+
+def _holds_a_bundle(folder: Path) -> bool:
+    try:
+        return (folder / MANIFEST).is_file()
+    except OSError:  # a name that no folder can have
+        return False
 
 
 def prepare_subject(model: str, folder: Path, largest_batch: int, progress: Callable[[str], None]) -> Subject:

@@ -87,7 +87,13 @@ def test_batched_explanations_are_those_of_single_images(subject: Subject) -> No
     assert not images.requires_grad
 
 
-@pytest.mark.parametrize("name", ["resnet18", "vitc_ti_patch1_14"])
+ONE_OF_EACH = ["resnext50_32x4d", "densenet121", "vgg11_bnu", "convnext_tiny", "simple_vit_ti_patch16_224"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["resnet18", "vitc_ti_patch1_14", *(pytest.param(name, marks=pytest.mark.full) for name in ONE_OF_EACH)],
+)
 def test_the_conventional_graph_is_the_torch_network(name: str, tmp_path: Path) -> None:
     network = build_conventional(REGISTRY[name], SIZE)
     export_conventional(network, SIZE, tmp_path / "c.onnx")
