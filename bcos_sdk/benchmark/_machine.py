@@ -23,6 +23,7 @@ def describe_machine() -> Machine:
         system=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(),
         packages={name: version for name, version in versions.items() if version is not None},
+        load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
     )
 
 

@@ -43,6 +43,13 @@ class Machine(_Record):
     system: str
     python: str
     packages: dict[str, str]
+    load: NonNegativeFloat | None = None
+    """The load average of the minute before the run; None where the system does not say."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether ratios are to be doubted: torch loses far more time to others on its cores than ONNX Runtime does."""
+        return self.load is not None and self.load > 0.25 * self.cores
 
 
 class ImportRecord(_Record):

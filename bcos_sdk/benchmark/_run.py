@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,6 +29,8 @@ from bcos_sdk.benchmark._subjects import Subject, check_subject, prepare_subject
 from bcos_sdk.errors import DeviceError
 
 __all__ = ["Options", "run_benchmark"]
+
+logger = logging.getLogger("bcos_sdk")
 
 _PHOTOGRAPH = (375, 500)
 _NEEDS: dict[Comparison, tuple[str, ...]] = {
@@ -71,6 +74,9 @@ class Options:
 def run_benchmark(options: Options, progress: Callable[[str], None] = lambda _stage: None) -> Report:
     """Measure all models; `progress` is told each stage as it begins."""
     options.check()
+    machine = describe_machine()
+    if machine.is_busy:
+        logger.warning("the machine is busy (load %.1f): ratios of this run say little", machine.load)
     progress("import bcos_sdk")
     imported = measure_import()
     models = []
@@ -79,7 +85,7 @@ def run_benchmark(options: Options, progress: Callable[[str], None] = lambda _st
             told = partial(_about, model, progress)
             models.append(_measure(model, options, Path(workspace), told))
     return Report(
-        machine=describe_machine(),
+        machine=machine,
         threads=options.threads,
         rounds=options.rounds,
         batches=options.batches,

@@ -137,8 +137,11 @@ def goal_table(report: Report, *, measured_only: bool = False) -> Table:
 def machine_rows(report: Report) -> list[tuple[str, str]]:
     machine = report.machine
     packages = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
+    doubt = ": busy with other things, these ratios say little" if machine.is_busy else ""
+    load = [] if machine.load is None else [("load before", f"{machine.load:.1f}{doubt}")]
     return [
         ("processor", f"{machine.cpu}, {machine.cores} cores"),
+        *load,
         ("threads", str(report.threads)),
         ("system", f"{machine.system}, Python {machine.python}"),
         ("packages", packages),

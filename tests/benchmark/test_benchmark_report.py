@@ -15,6 +15,7 @@ from bcos_sdk.benchmark._tables import (
     Table,
     describe,
     goal_table,
+    machine_rows,
     model_title,
     process_table,
     ratio_table,
@@ -85,6 +86,15 @@ def test_tables_show_the_figures() -> None:
     single, eight = row(ratio_table(model), "cpu", "1"), row(ratio_table(model), "cpu", "8")
     assert list(single.values())[2:] == ["1.30", "2.50", "1.92", "1.04", "4.00"]
     assert list(eight.values())[2:] == ["1.12", "2.50", "2.22", "1.05", "–"]
+
+
+def test_a_busy_machine_is_told() -> None:
+    report = sample_report()
+    assert "load before" not in dict(machine_rows(report)), "not every system says"
+    for load, shown in ((0.5, "0.5"), (0.6, "0.6: busy with other things, these ratios say little")):
+        machine = report.machine.model_copy(update={"load": load, "cores": 2})
+        rows = dict(machine_rows(report.model_copy(update={"machine": machine})))
+        assert rows["load before"] == shown
 
 
 def test_every_contender_has_a_name_of_its_own() -> None:

@@ -65,6 +65,15 @@ def test_a_model_of_the_registry_is_exported_and_what_cannot_be_compared_is_note
     assert {timing.side for timing in model.timings} == {"ours"}
 
 
+def test_a_busy_machine_is_warned_of(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (64.0, 0.0, 0.0))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    result = run(small_bundle().path, *QUICK, "--against", "none", "--folder-images", 0)
+    assert result.exit_code == 0, result.stderr
+    assert "the machine is busy (load 64.0)" in caplog.text
+    assert "64.0: busy with other things" in result.stdout
+
+
 @pytest.mark.full
 def test_a_bundle_of_a_known_network_is_compared_with_both(tmp_path: Path) -> None:
     spec = builtin_registry()["resnet18"].model_copy(
