@@ -3,9 +3,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 EXTRAS ?= cpu,export,trt-rtx,dev
+BENCH ?= resnet50 densenet121 convnext_tiny vitc_s_patch1_14 vgg11_bnu
 BINDINGS := tensorrt-cu12-bindings tensorrt-cu13-bindings
 
-.PHONY: demo test test-full test-gpu lint format clean
+.PHONY: demo test test-full test-gpu bench lint format clean
 
 demo: $(READY)  ## from nothing to explanations of photographs
 	$(BIN)/bcos-sdk export cifar10_resnet18_w16 --force -o out/demo
@@ -22,6 +23,10 @@ test-gpu:  ## what needs an NVIDIA GPU, in an environment with CUDA and TensorRT
 	$(MAKE) VENV=.venv-gpu EXTRAS=gpu,export,trt,trt-rtx,dev .venv-gpu/.ready
 	.venv-gpu/bin/pytest -m gpu
 
+bench: $(READY)  ## the figures of docs/benchmarks.md; takes its time, and wants a machine that does nothing else
+	$(BIN)/bcos-sdk benchmark $(BENCH) --batch 1,8 --against reference,conventional --threads 2 --json docs/benchmarks.json
+	$(BIN)/python docs/make_benchmarks.py
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -31,7 +36,7 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# `bcos` and `torchvision` are the oracle of the tests and nothing else. They are installed without
+# `bcos` and `torchvision` are the oracle of the tests, and what `make bench` compares with. They are installed without
 # their dependencies because torchvision would otherwise ask for a torch of its own.
 # The bindings of two TensorRTs are the oracle of what classic TensorRT's API has. Both are called
 # tensorrt_bindings and neither works without TensorRT's libraries, so each has a folder that nothing else sees.

@@ -10,8 +10,11 @@ from bcos_sdk.errors import MissingExtraError
 __all__ = ["installed_version", "require"]
 
 _EXTRA_OF_MODULE = {
+    "bcos": "bench",
     "cuda.bindings": "trt",
+    "einops": "bench",
     "filelock": "export",
+    "matplotlib": "bench",
     "onnx": "export",
     "onnxruntime": "cpu",
     "onnxscript": "export",
@@ -20,6 +23,7 @@ _EXTRA_OF_MODULE = {
     "tensorrt": "trt",
     "tensorrt_rtx": "trt-rtx",
     "torch": "export",
+    "torchvision": "bench",
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from bcos_sdk import __version__
+from bcos_sdk.cli._benchmark import benchmark
 from bcos_sdk.cli._doctor import doctor
 from bcos_sdk.cli._export import export
 from bcos_sdk.cli._inspect import inspect
@@ -47,5 +48,5 @@ def main(verbose: bool) -> None:
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO if verbose else logging.WARNING)
 
 
-for command in (export, predict, models, inspect, validate, doctor):
+for command in (export, predict, models, inspect, validate, doctor, benchmark):
     main.add_command(command)

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.bundles import LABELS, copy_of, random_pixels, small_bundle
+from support.reports import model_record, sample_report
 
 from bcos_sdk import Prediction, errors
+from bcos_sdk.benchmark import Report
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -23,12 +25,33 @@ def python_blocks(path: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", path.read_text("utf-8"), re.DOTALL)
 
 
-def test_the_tables_are_made_from_data() -> None:
-    spec = importlib.util.spec_from_file_location("make_tables", ROOT / "docs" / "make_tables.py")
+def script(name: str) -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    make_tables = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(make_tables)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_figures_is_made_from_the_report() -> None:
+    make_benchmarks = script("make_benchmarks")
+    report = Report.from_json(make_benchmarks.DATA.read_bytes())
+    assert make_benchmarks.PAGE.read_text("utf-8") == make_benchmarks.page(report), "run python docs/make_benchmarks.py"
+    assert make_benchmarks.PLOT.is_file()
+
+
+def test_the_page_of_figures_has_a_table_for_every_model() -> None:
+    page = script("make_benchmarks").page(sample_report(model_record(), model_record("vgg11_bnu", notes=("a note",))))
+    assert "| explain, cpu | 8 | 20.0 | 10.0 | 50.0 | 2.50 | 1.40 |" in page
+    assert "| explain ÷ conventional forward, batch 8 | resnet50 | ≤ 2.4 | 2.50, missed | 1.25, met |" in page
+    assert "## vgg11_bnu, 224×224, fp32, exported in 12.3 s" in page
+    assert "*a note*" in page
+    assert "{" not in page
+
+
+def test_the_tables_are_made_from_data() -> None:
+    make_tables = script("make_tables")
     for document, rows in zip(make_tables.DOCUMENTS, (26, len(errors.__all__) - 1), strict=True):
         text = document.read_text("utf-8")
         assert text == make_tables.with_tables(text), "run python docs/make_tables.py"

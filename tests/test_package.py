@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = {"torch", "onnx", "onnxruntime", "onnxscript", "safetensors", "filelock", "tensorrt"}
+HEAVY |= {"bcos", "matplotlib", "torchvision"}
 
 
 @pytest.fixture(scope="module")

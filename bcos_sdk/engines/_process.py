@@ -7,9 +7,9 @@ import json
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
+from bcos_sdk._import_path import import_path
 from bcos_sdk.errors import EngineError
 
 __all__ = ["run_worker"]
@@ -27,7 +27,7 @@ def run_worker(job: dict[str, Any]) -> dict[str, Any]:
     """What the worker answers to a job, or an `EngineError` with its last words."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as words:
         worker = subprocess.Popen(  # noqa: S603 - this very Python, and a program of ours
-            [sys.executable, "-I", "-c", _PROGRAM, json.dumps(_import_path())],
+            [sys.executable, "-I", "-c", _PROGRAM, json.dumps(import_path())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=words,
@@ -49,13 +49,6 @@ def run_worker(job: dict[str, Any]) -> dict[str, Any]:
     if "problem" in reply:
         raise EngineError(reply["problem"])
     return reply
-
-
-def _import_path() -> list[str]:
-    """Where this process finds packages, without the current folder: what lies there is data, not code."""
-    here = {"", str(Path.cwd())}
-    package = str(Path(__file__).resolve().parents[2])
-    return [*dict.fromkeys([*(place for place in sys.path if place not in here), package])]
 
 
 def _converse(worker: subprocess.Popen[str], job: dict[str, Any]) -> str:

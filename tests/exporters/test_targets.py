@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from support.compiling import run_onnx
-from support.explaining import calibrate, random_image
+from support.explaining import random_image
 from torch import Tensor
 
+from bcos_sdk.benchmark._random_weights import calibrate
 from bcos_sdk.exporters._compile import compile_module
 from bcos_sdk.exporters._program import Program
 from bcos_sdk.models import build_model

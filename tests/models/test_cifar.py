@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from support import reference
-from support.explaining import calibrate, explain, random_image, relative_error
+from support.explaining import explain, random_image, relative_error
 
+from bcos_sdk.benchmark._random_weights import calibrate
 from bcos_sdk.bundle import BUILTIN_MODEL
 from bcos_sdk.models import build_model
 from bcos_sdk.registry import builtin_registry

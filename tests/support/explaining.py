@@ -49,23 +49,3 @@ def random_image(batch: int, size: int, *, dtype: torch.dtype = torch.float64) -
     """Random pixels with their complement: what every network here takes."""
     rgb = torch.rand(batch, 3, size, size, dtype=dtype)
     return torch.cat([rgb, 1 - rgb], dim=1)
-
-
-def calibrate(network: nn.Module, x: Tensor) -> None:
-    """Random γ, layer scales that let branches speak, and running statistics that fit the data.
-
-    Fresh weights let the signal fade through depth until errors hide in rounding.
-    """
-    with torch.no_grad():
-        for name, parameter in network.named_parameters():
-            if name.endswith("layer_scale"):
-                parameter.uniform_(0.3, 1.0)
-            elif parameter.ndim == 1:
-                parameter.uniform_(0.5, 1.5)
-        momenta = {module: module.momentum for module in network.modules() if hasattr(module, "momentum")}
-        for module in momenta:
-            module.momentum = 1.0  # type: ignore[assignment]
-        network.train()(x)
-        network.eval()
-        for module, momentum in momenta.items():
-            module.momentum = momentum

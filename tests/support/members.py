@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bcos_sdk.benchmark._random_weights import calibrate
 from bcos_sdk.exporters._compile import compile_module
 from bcos_sdk.exporters._emit import WeightsFile, emit
 from bcos_sdk.exporters._gauge import Gauge
@@ -21,7 +22,6 @@ from bcos_sdk.exporters._half import in_half
 from bcos_sdk.models import build_model
 from bcos_sdk.models.layers import BcosConv2d, LogitLayer
 from bcos_sdk.registry import builtin_registry
-from support.explaining import calibrate
 
 CLASSES = 12
 Size = tuple[int, int]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,25 +10,11 @@ from unittest import mock
 import torch
 from torch import nn
 
+from bcos_sdk.benchmark._torchvision import import_torchvision
 from bcos_sdk.registry import NormConfig
 from bcos_sdk.registry.architectures import PlainConfig, ResNetConfig
 
-
-def _import_torchvision() -> None:
-    try:
-        import torchvision  # noqa: F401
-    except RuntimeError:
-        # A CUDA build of torchvision finds its operators missing beside a CPU torch. Their schemas
-        # are enough to import it, and the reference uses none of them.
-        for name in [name for name in sys.modules if name.startswith("torchvision")]:
-            del sys.modules[name]
-        for operator in ("nms", "qnms"):
-            torch.library.define(
-                f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-            )
-
-
-_import_torchvision()
+import_torchvision()
 
 import bcos.models.pretrained  # noqa: E402
 import bcos.models.resnet  # noqa: E402

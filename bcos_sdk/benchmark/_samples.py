@@ -1,0 +1,34 @@
+"""What is fed to the contenders: noise for the engines, smooth pictures as JPEGs for whoever decodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from bcos_sdk.images import encode
+
+__all__ = ["sample_images", "top_targets", "write_jpegs"]
+
+
+def sample_images(count: int, size: tuple[int, int]) -> npt.NDArray[np.float32]:
+    """[count, 6, *size]: random pixels with their complements, ready for a network."""
+    pixels = np.random.default_rng(0).integers(0, 256, (count, *size, 3), dtype=np.uint8)
+    return np.stack([encode(image) for image in pixels])
+
+
+def top_targets(count: int, classes: int = 1) -> npt.NDArray[np.int64]:
+    """[count, classes]: the most likely classes of each image, whichever they are."""
+    return np.tile(-np.arange(1, classes + 1, dtype=np.int64), (count, 1))
+
+
+def write_jpegs(folder: Path, count: int, size: tuple[int, int]) -> None:
+    """`count` different pictures of that height and width; as files about as large as photographs."""
+    generator = np.random.default_rng(0)
+    folder.mkdir()
+    for number in range(count):
+        coarse = Image.fromarray(generator.integers(0, 256, (12, 16, 3), dtype=np.uint8))
+        picture = coarse.resize(size[::-1], Image.Resampling.BICUBIC)
+        picture.save(folder / f"{number:05}.jpg", "JPEG", quality=90)
