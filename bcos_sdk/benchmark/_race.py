@@ -15,7 +15,7 @@ from bcos_sdk.benchmark._report import Side, Timing, What
 
 __all__ = ["Contender", "race", "turns"]
 
-_PAUSE = 0.01  # pools of threads keep spinning after their work, and would take the cores from the next
+_PAUSE = 0.05  # pools of threads keep spinning after their work, and would take the cores from the next
 
 
 @dataclass(frozen=True)
