@@ -60,8 +60,9 @@ def resolve_targets(logits: Tensor, targets: Tensor) -> Tensor:
     """Ranks → classes; classes stay."""
     ranked = logits.topk(min(logits.shape[1], MOST_RANKS), dim=1).indices
     rank = (-targets - 1).clamp(min=0)
-    if targets.ndim == 1:
-        by_rank = ranked.expand(len(targets), -1).gather(1, rank.unsqueeze(1)).squeeze(1)
+    if targets.ndim == 1:  # rows and images meet by broadcasting, which no gathering operator does
+        is_rank = rank.unsqueeze(1) == torch.arange(ranked.shape[1])
+        by_rank = torch.where(is_rank, ranked, 0).sum(1)
     else:
         by_rank = ranked.gather(1, rank)
     return torch.where(targets < 0, by_rank, targets)

@@ -18,9 +18,8 @@ def resolve_targets(e: Emitter, node: fx.Node) -> str:
     ranked = e.pick("TopK", 1, a.logits, e.ints(ranks), axis=1)
     rank = e.op("Max", e.op("Sub", e.op("Neg", a.targets), e.ints(1)), e.ints(0))
     if len(shape_of(a.targets)) == 1:
-        by_row = e.op("Expand", ranked, e.op("Concat", e.op("Shape", a.targets), e.ints(1), axis=0))
-        by_rank = e.op("GatherElements", by_row, e.op("Unsqueeze", rank, e.ints(1)), axis=1)
-        by_rank = e.op("Squeeze", by_rank, e.ints(1))
+        is_rank = e.op("Equal", e.op("Unsqueeze", rank, e.ints(1)), e.ints(*range(ranks)))
+        by_rank = e.op("ReduceSum", e.op("Where", is_rank, ranked, e.ints(0)), e.ints(1), keepdims=0)
     else:
         by_rank = e.op("GatherElements", ranked, rank, axis=1)
     return e.op("Where", e.op("Less", a.targets, e.ints(0)), by_rank, a.targets)

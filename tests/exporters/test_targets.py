@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.compiling import run_onnx
+from support.compiling import run_in_torch, run_onnx
 from support.explaining import random_image
 from torch import Tensor
 
 from bcos_sdk.benchmark._random_weights import calibrate
-from bcos_sdk.exporters._compile import compile_module
+from bcos_sdk.exporters._compile import Compiled, compile_module
 from bcos_sdk.exporters._program import Program
 from bcos_sdk.models import build_model
 
@@ -24,15 +24,20 @@ def x() -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def program(x: Tensor) -> Program:
+def compiled(x: Tensor) -> Compiled:
     module = build_model("cifar10_resnet20_bnu").double()
     calibrate(module, x)
-    return compile_module(module, (32, 32)).explain
+    return compile_module(module, (32, 32))
+
+
+@pytest.fixture(params=["grid", "rows"])
+def program(request: pytest.FixtureRequest, compiled: Compiled) -> Program:
+    return compiled.explain if request.param == "grid" else compiled.explain_rows
 
 
 def test_ranks_are_resolved_in_the_graph(program: Program, x: Tensor) -> None:
     ranks = torch.tensor([[-1, -2, -CLASSES]] * len(x))
-    got = program.run(x, ranks)
+    got = run_in_torch(program, x, ranks)
     order = got["logits"].argsort(dim=1, descending=True)
     assert torch.equal(got["classes"], order[:, [0, 1, CLASSES - 1]])
     assert torch.equal(torch.from_numpy(run_onnx(program, x, ranks)["classes"]), got["classes"])
@@ -41,9 +46,9 @@ def test_ranks_are_resolved_in_the_graph(program: Program, x: Tensor) -> None:
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_any_number_of_targets_gives_the_same_rows(program: Program, x: Tensor, count: int) -> None:
     targets = torch.arange(count).expand(len(x), -1).contiguous()
-    together = program.run(x, targets)
+    together = run_in_torch(program, x, targets)
     for k in range(count):
-        alone = program.run(x[1:2], targets[1:2, k : k + 1])
+        alone = run_in_torch(program, x[1:2], targets[1:2, k : k + 1])
         torch.testing.assert_close(together["weights"][1:2, k : k + 1], alone["weights"], rtol=1e-10, atol=1e-13)
     in_onnx = torch.from_numpy(run_onnx(program, x, targets)["weights"]).double()
     assert (in_onnx - together["weights"]).norm() < 1e-5 * together["weights"].norm()
@@ -51,7 +56,7 @@ def test_any_number_of_targets_gives_the_same_rows(program: Program, x: Tensor, 
 
 def test_the_mean_target_explains_the_mean_logit(program: Program, x: Tensor) -> None:
     every = torch.arange(CLASSES + 1).expand(len(x), -1).contiguous()
-    got = program.run(x, every)
+    got = run_in_torch(program, x, every)
     torch.testing.assert_close(got["weights"][:, MEAN], got["weights"][:, :MEAN].mean(1), rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(got["bias"][:, MEAN], got["bias"][:, :MEAN].mean(1), rtol=1e-9, atol=1e-12)
     total = got["contributions"][:, MEAN].sum((1, 2)) + got["bias"][:, MEAN]
@@ -59,7 +64,7 @@ def test_the_mean_target_explains_the_mean_logit(program: Program, x: Tensor) ->
 
 
 def test_the_difference_of_two_explanations_explains_the_difference(program: Program, x: Tensor) -> None:
-    got = program.run(x, torch.tensor([[3, 5]] * len(x)))
+    got = run_in_torch(program, x, torch.tensor([[3, 5]] * len(x)))
     delta = got["contributions"][:, 0] - got["contributions"][:, 1]
     bias = got["bias"][:, 0] - got["bias"][:, 1]
     expected = got["logits"][:, 3] - got["logits"][:, 5]

@@ -33,7 +33,7 @@ def check_against_jacobian(module: nn.Module, x: Tensor) -> None:
 def _check_program(program: Program, module: nn.Module, x: Tensor) -> None:
     logits = module(x).detach()
     every_class = torch.arange(logits.shape[1]).expand(len(x), -1).contiguous()
-    got = _in_a_grid(program.run, x, every_class) if program.by_rows else program.run(x, every_class)
+    got = run_in_torch(program, x, every_class)
     per_sample = [torch.func.jacrev(module)(sample[None])[0, :, 0] for sample in x]
     jacobian = torch.stack(per_sample).detach()
     torch.testing.assert_close(got["logits"], logits, rtol=1e-10, atol=1e-12)
@@ -47,6 +47,11 @@ def _check_program(program: Program, module: nn.Module, x: Tensor) -> None:
         # Sums cancel, so their rounding is measured by what was added, not by what is left.
         size = terms.max() if name in ("logits", "bias", "bias_terms") else value.abs().max()
         np.testing.assert_allclose(in_onnx[name], value.numpy(), rtol=2e-4, atol=5e-5 * float(size))
+
+
+def run_in_torch(program: Program, x: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """The program's outputs for a grid of images and targets, however it is laid out."""
+    return _in_a_grid(program.run, x, targets) if program.by_rows else program.run(x, targets)
 
 
 def _in_a_grid(run: Callable[[Tensor, Tensor], dict[str, Tensor]], x: Tensor, targets: Tensor) -> dict[str, Tensor]:
