@@ -16,7 +16,8 @@ from bcos_sdk import Client
 from bcos_sdk._driver import Driver, Gpu
 from bcos_sdk.backends import Device, ExplainOutputs, _devices, _open, _sessions, open_backend
 from bcos_sdk.backends._devices import parse_device, problem_of
-from bcos_sdk.backends._sessions import check_session, foreign_nodes, provider_options, translate_error
+from bcos_sdk.backends._failures import translate_error
+from bcos_sdk.backends._sessions import check_session, foreign_nodes, provider_options
 from bcos_sdk.bundle import Bundle
 from bcos_sdk.errors import DeviceError, InferenceError, OutOfMemoryError, SelfTestError
 
