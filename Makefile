@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-EXTRAS ?= cpu,export,trt-rtx,dev
+EXTRAS ?= cpu,openvino,export,trt-rtx,dev
 BINDINGS := tensorrt-cu12-bindings tensorrt-cu13-bindings
 
 .PHONY: demo test test-full test-gpu lint format clean
