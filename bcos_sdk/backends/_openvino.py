@@ -15,6 +15,7 @@ import numpy.typing as npt
 from bcos_sdk.backends._devices import Device, unavailable
 from bcos_sdk.backends._failures import is_out_of_memory, translate_error
 from bcos_sdk.backends._graphs import Arrays, Tensor
+from bcos_sdk.backends._openvino_repairs import repair
 from bcos_sdk.errors import BcosError, BundleError, InferenceError, OutOfMemoryError
 
 __all__ = ["OpenvinoGraph", "import_openvino", "open_openvino_graph"]
@@ -56,11 +57,13 @@ class OpenvinoGraph:
         except Exception as error:  # OpenVINO's errors have no common base but this
             raise self._unread(error) from error
         try:
+            repair(model)
             compiled = core.compile_model(model, "CPU", _options(self._threads))
         except Exception as error:
             raise self._uncompiled(error) from error
         for port in compiled.inputs:
-            self._takes[port.get_any_name()] = port.partial_shape, np.dtype(port.element_type.to_dtype())
+            takes = port.partial_shape, np.dtype(port.element_type.to_dtype())
+            self._takes.update(dict.fromkeys(port.names, takes))
         self._request = compiled.create_infer_request()
 
     def run(self, feed: Mapping[str, npt.NDArray[Any]], outputs: Mapping[str, Tensor]) -> Arrays:
@@ -69,9 +72,12 @@ class OpenvinoGraph:
             self.load()
         self._check(feed)
         try:
-            self._request.infer(dict(feed), share_inputs=True)
-            # The next call writes into these again.
-            return {name: self._request.get_tensor(name).data.copy() for name in outputs}
+            # With one thread `infer` swallows what goes wrong, and the results of the call before are still there.
+            self._request.start_async(dict(feed), share_inputs=True)
+            self._request.wait()
+            return {name: self._fetch(name, tensor) for name, tensor in outputs.items()}
+        except BcosError:
+            raise
         except Exception as error:
             # Out of memory it keeps what it has and fails on smaller batches, too: it is not used again. The traceback
             # would keep it alive.
@@ -82,6 +88,13 @@ class OpenvinoGraph:
     def close(self) -> None:
         self._closed = True
         self._request = None  # the compiled graph ends with its last reference
+
+    def _fetch(self, name: str, expected: Tensor) -> npt.NDArray[Any]:
+        array = self._request.get_tensor(name).data
+        if (array.shape, array.dtype.name) != (expected.shape, expected.dtype):
+            raise InferenceError(f"{name} of {self._name} is {array.dtype}{list(array.shape)}, expected {expected}")
+        copy: npt.NDArray[Any] = array.copy()  # the next call writes into it again
+        return copy
 
     def _check(self, feed: Mapping[str, npt.NDArray[Any]]) -> None:
         """OpenVINO takes images of another size, or numbers of another kind, and computes something."""
@@ -122,6 +135,7 @@ def _options(threads: int | None) -> dict[str, Any]:
         "INFERENCE_PRECISION_HINT": "f32",
         "PERFORMANCE_HINT": "LATENCY",  # all cores for one batch: they come one at a time
         "NUM_STREAMS": 1,
+        "ENABLE_CPU_PINNING": False,  # the threads of every process would be tied to the same first cores
     }
     return options | ({"INFERENCE_NUM_THREADS": threads} if threads else {})
 
