@@ -24,7 +24,7 @@ _DEVICE = Device("openvino")
 _TELEMETRY = "openvino_telemetry"
 # Of its messages, the lines that say where in its source something was noticed, and not what.
 _WHERE = ("Exception from ", "Check '")
-_NOT_CONVERTED = "OpConversionFailure"
+_LACKS_AN_OPERATOR = ("OpConversionFailure", "does not support the following ONNX operations")  # since 2026.4, before
 
 
 def open_openvino_graph(graph: Path | bytes, *, threads: int | None) -> OpenvinoGraph:
@@ -110,7 +110,7 @@ class OpenvinoGraph:
     def _unread(self, error: Exception) -> BcosError:
         if is_out_of_memory(error):
             return self._no_room()
-        if _NOT_CONVERTED in str(error):
+        if any(words in str(error) for words in _LACKS_AN_OPERATOR):
             return unavailable(_DEVICE, f"OpenVINO does not take {self._name}: {_said(error)}")
         return BundleError(
             f"OpenVINO cannot load {self._name}: {_said(error)}", source=self._name, hint="Export the model again."

@@ -28,7 +28,7 @@ from support.tiny_onnx import write_onnx
 
 from bcos_sdk import Client
 from bcos_sdk.backends import Device, _check, _devices, _open, _openvino, check_device, open_backend
-from bcos_sdk.backends._graphs import explain_outputs
+from bcos_sdk.backends._graphs import Arrays, explain_outputs
 from bcos_sdk.backends._openvino import OpenvinoGraph, open_openvino_graph
 from bcos_sdk.bundle import open_bundle
 from bcos_sdk.errors import (
@@ -86,7 +86,7 @@ def test_results_stay_as_they_are_and_inputs_too() -> None:
     kept = []
     for seed, (count, targets) in enumerate([(2, 1), (2, 1), (4, 2), (2, 1)]):
         planned = explain_outputs(small_bundle().manifest, count, targets, weights=True)
-        feed = {"image": batch(count, seed), "targets": np.zeros((count, targets), np.int64)}
+        feed: Arrays = {"image": batch(count, seed), "targets": np.zeros((count, targets), np.int64)}
         got = graph.run(feed, planned)
         assert {name: (one.shape, one.dtype.name) for name, one in got.items()} == {
             name: (tensor.shape, tensor.dtype) for name, tensor in planned.items()
@@ -222,7 +222,12 @@ def test_auto_goes_on_to_the_cpu(fault: str, monkeypatch: pytest.MonkeyPatch, ca
 def test_by_name_each_graph_is_loaded_and_tested_when_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
     load = OpenvinoGraph.load
-    monkeypatch.setattr(OpenvinoGraph, "load", lambda self: (loaded.append(self._name), load(self)))
+
+    def watched(self: OpenvinoGraph) -> None:
+        loaded.append(self._name)
+        load(self)
+
+    monkeypatch.setattr(OpenvinoGraph, "load", watched)
     backend = open_backend(small_bundle(), "openvino")
     assert loaded == []
     backend.predict(batch(1))
