@@ -56,7 +56,7 @@ def test_names(text: str, device: Device | None) -> None:
     assert parse_device(text) == device
 
 
-@pytest.mark.parametrize("text", ["gpu", "cpu:0", "openvino:0", "cuda:", "cuda:x", "tensorrt 1", ""])
+@pytest.mark.parametrize("text", ["npu", "cpu:0", "openvino:0", "cuda:", "cuda:x", "tensorrt 1", ""])
 def test_other_names_are_refused_with_those_that_there_are(text: str) -> None:
     with pytest.raises(DeviceError, match=r"there is no device") as caught:
         parse_device(text)
