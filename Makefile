@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-EXTRAS ?= cpu,export,trt-rtx,dev
+EXTRAS ?= cpu,openvino,export,trt-rtx,dev
 BENCH ?= resnet50 densenet121 convnext_tiny vitc_s_patch1_14 vgg11_bnu
 BINDINGS := tensorrt-cu12-bindings tensorrt-cu13-bindings
 

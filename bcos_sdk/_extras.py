@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from bcos_sdk.errors import MissingExtraError
 
-__all__ = ["installed_version", "require"]
+__all__ = ["installed_version", "is_installed", "require"]
 
 _EXTRA_OF_MODULE = {
     "bcos": "bench",
@@ -29,7 +29,7 @@ _EXTRA_OF_MODULE = {
 
 def require(*modules: str, purpose: str) -> None:
     """Promise that every module can be imported, or raise an error that names the extra."""
-    missing = [module for module in modules if not _is_installed(module)]
+    missing = [module for module in modules if not is_installed(module)]
     if missing:
         extras = ",".join(sorted({_EXTRA_OF_MODULE[module] for module in missing}))
         choice = "" if extras != "cpu" else "  (on a GPU machine: 'bcos-sdk[gpu]')"
@@ -39,7 +39,8 @@ def require(*modules: str, purpose: str) -> None:
         )
 
 
-def _is_installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
+    """Whether it is there to be imported, without doing so."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # the package that it would be part of

@@ -22,6 +22,7 @@ _PACKAGES = (
     "bcos-sdk",
     "onnxruntime",
     "onnxruntime-gpu",
+    "openvino",
     "torch",
     "onnx",
     "onnxscript",
@@ -77,6 +78,7 @@ def examine() -> dict[str, Any]:
 def _devices(gpus: int) -> list[Device]:
     return [
         Device("cpu"),
+        Device("openvino"),
         *(Device(kind, index) for kind in ("cuda", "tensorrt") for index in range(max(1, gpus))),
     ]
 

@@ -12,7 +12,7 @@ __all__ = ["validate"]
 
 @click.command()
 @click.argument("model", metavar="DIR|NAME")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, tensorrt, ...")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, openvino, cuda, cuda:1, tensorrt, ...")
 @click.option("--tf32", is_flag=True, help="Let a GPU multiply with 11 binary digits: faster, less exact.")
 def validate(model: str, device: str, tf32: bool) -> None:
     """Check the bundle DIR, or the export of that NAME: hashes, golden outputs, completeness.

@@ -30,15 +30,11 @@ def choose_half(
     `attempt` writes the programs and judges them; a `ParityError` of its is a verdict on the choice of layers.
     """
     gauge = Gauge(compiled.explain, images)
-    pairs = zip(
-        products(compiled.explain), products(compiled.explain_rows), strict=True
-    )  # the same, laid out otherwise
-    for_rows = {in_rows: gauge.exponents.get(in_grid, 0) for in_grid, in_rows in pairs}
 
     def figures_with(kept: Sequence[str]) -> Figures | None:
         predict = in_half(compiled.predict, {}, kept)
         explain = in_half(compiled.explain, gauge.exponents, kept)
-        explain_rows = in_half(compiled.explain_rows, for_rows, kept)
+        explain_rows = in_half(compiled.explain_rows, gauge.exponents_of(compiled.explain_rows), kept)
         try:
             return attempt(dataclasses.replace(compiled, predict=predict, explain=explain, explain_rows=explain_rows))
         except ParityError:

@@ -53,6 +53,11 @@ class Gauge:
             if any(sizes[one] * factor > _LARGEST for one, factor in room.items() if one not in cotangents):
                 self.overflowing.add(layer_of(node))
 
+    def exponents_of(self, program: Program) -> dict[fx.Node, int]:
+        """The powers of two for the same program in another layout: its products come in the same order."""
+        pairs = zip(products(self._program), products(program), strict=True)
+        return {theirs: self.exponents[ours] for ours, theirs in pairs if ours in self.exponents}
+
     def ranking(self) -> list[str]:
         """All layers; first those that overflow, then by the error that half adds to their products."""
         errors = dict.fromkeys(map(layer_of, products(self._program)), 0.0)

@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
-HEAVY = {"torch", "onnx", "onnxruntime", "onnxscript", "safetensors", "filelock", "tensorrt"}
+HEAVY = {"torch", "onnx", "onnxruntime", "onnxscript", "safetensors", "filelock", "openvino", "tensorrt"}
 HEAVY |= {"bcos", "matplotlib", "torchvision"}
 
 
@@ -95,7 +95,7 @@ def test_required_packages_are_few_and_light() -> None:
 
 
 def test_set_up_installs_pinned_versions_from_wherever_pip_is_told_to() -> None:
-    installed = [{"extra": extra} for extra in ("", "cpu", "export", "trt-rtx", "dev")]
+    installed = [{"extra": extra} for extra in ("", "cpu", "openvino", "export", "trt-rtx", "dev")]
     asked_for = {
         requirement.name.lower()
         for requirement in map(Requirement, distribution("bcos-sdk").requires or [])

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import base64
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from bcos_sdk.backends._devices import Device, problem_of
+from bcos_sdk.backends._devices import PROVIDERS, Device, problem_of
+from bcos_sdk.backends._graphs import Tensor
+from bcos_sdk.backends._openvino import open_openvino_graph
 from bcos_sdk.backends._sessions import open_session, provider_options
 from bcos_sdk.errors import BcosError
 
@@ -21,15 +25,23 @@ def check_device(device: Device) -> str | None:
     """None if the device computes, else why it does not."""
     if device.kind == "tensorrt":  # asking it for its problems includes trying it
         return problem_of(device)
-    if find_spec("onnxruntime") is None:
+    if device.kind in PROVIDERS and find_spec("onnxruntime") is None:
         return "ONNX Runtime is not installed; pip install 'bcos-sdk[cpu]' or 'bcos-sdk[gpu]'"
     if problem := problem_of(device):
         return problem
     try:
-        session = open_session(_ADD, device, None, provider_options(device))
-        (result,) = session.run(None, {"x": np.array([1, 2], np.float32)})
+        result = _added(device, np.array([1, 2], np.float32))
     except BcosError as error:
         return error.message
-    except Exception as error:  # ONNX Runtime's errors have no common base but this
+    except Exception as error:  # the errors of runtimes have no common base but this
         return f"it fails while running: {error}"
     return None if result.tolist() == [2, 4] else "it computes wrongly"
+
+
+def _added(device: Device, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if device.kind == "openvino":
+        return open_openvino_graph(_ADD, threads=None).run({"x": x}, {"y": Tensor(x.shape, x.dtype.name)})["y"]
+    session = open_session(_ADD, device, None, provider_options(device))
+    (result,) = session.run(None, {"x": x})
+    added: npt.NDArray[Any] = result
+    return added

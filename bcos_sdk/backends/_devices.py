@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from bcos_sdk._driver import probe_driver
-from bcos_sdk._extras import installed_version
+from bcos_sdk._extras import installed_version, is_installed
 from bcos_sdk.engines import flavour_problem, installed_flavours
 from bcos_sdk.errors import DeviceError
 
 __all__ = ["PROVIDERS", "Device", "parse_device", "problem_of", "unavailable"]
 
-Kind = Literal["cpu", "cuda", "tensorrt"]
+Kind = Literal["cpu", "openvino", "cuda", "tensorrt"]
 PROVIDERS: dict[Kind, str] = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
-"""The execution providers of ONNX Runtime; TensorRT is run without it."""
+"""The execution providers of ONNX Runtime; OpenVINO and TensorRT are run without it."""
 
 
 @dataclass(frozen=True)
@@ -26,22 +26,26 @@ class Device:
     kind: Kind
     index: int = 0
 
+    @property
+    def is_gpu(self) -> bool:
+        return self.kind in ("cuda", "tensorrt")
+
     def __str__(self) -> str:
-        return self.kind if self.kind == "cpu" else f"{self.kind}:{self.index}"
+        return f"{self.kind}:{self.index}" if self.is_gpu else self.kind
 
 
 def parse_device(text: str) -> Device | None:
-    """ "cpu", "cuda", "cuda:1", "tensorrt", "tensorrt:1"; None for "auto"."""
+    """ "cpu", "openvino", "cuda", "cuda:1", "tensorrt", "tensorrt:1"; None for "auto"."""
     if text == "auto":
         return None
-    match = re.fullmatch(r"(cpu|cuda|tensorrt)(?::(\d+))?", str(text))
-    if match is None or (match[1] == "cpu" and match[2]):
+    match = re.fullmatch(r"(cpu|openvino)|(cuda|tensorrt)(?::(\d+))?", str(text))
+    if match is None:
         raise DeviceError(
             f"there is no device {text!r}",
             source=text,
-            hint='Devices are "auto", "cpu", "cuda", "cuda:1", "tensorrt", "tensorrt:1" and so on.',
+            hint='Devices are "auto", "cpu", "openvino", "cuda", "cuda:1", "tensorrt", "tensorrt:1" and so on.',
         )
-    return Device(cast("Kind", match[1]), int(match[2] or 0))
+    return Device(cast("Kind", match[1] or match[2]), int(match[3] or 0))
 
 
 def problem_of(device: Device) -> str | None:
@@ -67,6 +71,10 @@ def _driver_problem(device: Device) -> str | None:
     return driver.problem
 
 
+def _openvino_problem(_device: Device) -> str | None:
+    return None if is_installed("openvino") else "OpenVINO is not installed; pip install 'bcos-sdk[openvino]'"
+
+
 def _package_problem(_device: Device) -> str | None:
     if installed_flavours():
         return None
@@ -81,6 +89,7 @@ def _flavours_problem(device: Device) -> str | None:
 
 _CHECKS: dict[Kind, tuple[Callable[[Device], str | None], ...]] = {
     "cpu": (),
+    "openvino": (_openvino_problem,),
     "cuda": (_runtime_problem, _driver_problem),
     "tensorrt": (_package_problem, _driver_problem, _flavours_problem),
 }

@@ -58,7 +58,7 @@ class GraphBackend:
 
     @property
     def precision(self) -> Precision:
-        coarser = self._tf32 and self._device.kind != "cpu" and self._bundle.manifest.precision == "fp32"
+        coarser = self._tf32 and self._device.is_gpu and self._bundle.manifest.precision == "fp32"
         return "tf32" if coarser else self._bundle.manifest.precision
 
     def predict(self, images: Floats) -> Floats:

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from bcos_sdk.backends._binding import BoundGraph
 from bcos_sdk.backends._devices import Device
+from bcos_sdk.backends._failures import translate_error
 from bcos_sdk.backends._graphs import Arrays, Tensor
-from bcos_sdk.backends._sessions import open_session, provider_options, translate_error
+from bcos_sdk.backends._sessions import open_session, provider_options
 
 __all__ = ["HostGraph", "SessionGraph", "open_session_graph"]
 

@@ -8,47 +8,72 @@ from functools import partial
 from pathlib import Path
 
 from bcos_sdk._extras import require
-from bcos_sdk.backends._devices import Device, parse_device, problem_of, unavailable
+from bcos_sdk.backends._devices import PROVIDERS, Device, parse_device, problem_of, unavailable
 from bcos_sdk.backends._graphs import Graph, GraphBackend
 from bcos_sdk.backends._interface import Backend
 from bcos_sdk.backends._onnxruntime import open_session_graph
+from bcos_sdk.backends._openvino import open_openvino_graph
 from bcos_sdk.backends._selftest import SelfTestedBackend
 from bcos_sdk.backends._tensorrt import open_engine_graph
 from bcos_sdk.bundle import Bundle
-from bcos_sdk.errors import DeviceError, EngineError, InferenceError, OutputError, SelfTestError
+from bcos_sdk.errors import (
+    BundleError,
+    DeviceError,
+    EngineError,
+    InferenceError,
+    MissingExtraError,
+    OutputError,
+    SelfTestError,
+)
 
 __all__ = ["open_backend"]
 
 logger = logging.getLogger("bcos_sdk")
 
+_BEST_FIRST = (Device("tensorrt"), Device("cuda"), Device("openvino"))
+# What the CPU would fail with as well is left to it to say.
+_PASSED_OVER = (
+    BundleError,
+    DeviceError,
+    EngineError,
+    InferenceError,
+    MissingExtraError,
+    OutputError,
+    SelfTestError,
+)
+
 
 def open_backend(bundle: Bundle, device: str = "auto", *, threads: int | None = None, tf32: bool = False) -> Backend:
-    """The bundle on the device asked for, or an error; for "auto" on a GPU if one really works, else on the CPU."""
+    """The bundle on the device asked for, or an error; for "auto" on the best that really works, at last on the CPU."""
     named = parse_device(device)
     if named is not None:
         return _open(bundle, named, threads, tf32, asked=True)
     reasons = []
-    for candidate in (Device("tensorrt"), Device("cuda")):
+    for candidate in _BEST_FIRST:
         opened = _try_open(bundle, candidate, threads, tf32)
         if isinstance(opened, str):
             reasons.append(opened)
         else:
-            logger.info("device auto: %s", opened.device)
+            logger.info("device auto: %s%s", opened.device, _since(reasons))
             return opened
-    logger.info("device auto: cpu, since %s", "; ".join(reasons))
+    logger.info("device auto: cpu%s", _since(reasons))
     return _open(bundle, Device("cpu"), threads, tf32, asked=False)
+
+
+def _since(reasons: list[str]) -> str:
+    return f", since {'; '.join(reasons)}" if reasons else ""
 
 
 def _try_open(bundle: Bundle, device: Device, threads: int | None, tf32: bool) -> Backend | str:
     """The bundle on that device if nothing need be built for it, or why not."""
     try:
         return _open(bundle, device, threads, tf32, asked=False)
-    except (DeviceError, EngineError, InferenceError, OutputError, SelfTestError) as error:
+    except _PASSED_OVER as error:
         return error.message
 
 
 def _open(bundle: Bundle, device: Device, threads: int | None, tf32: bool, *, asked: bool) -> Backend:
-    if device.kind != "tensorrt":
+    if device.kind in PROVIDERS:
         require("onnxruntime", purpose="Running a model")
     problem = problem_of(device)
     if problem is not None:
@@ -56,11 +81,18 @@ def _open(bundle: Bundle, device: Device, threads: int | None, tf32: bool, *, as
     open_graph: Callable[[Path], Graph]
     if device.kind == "tensorrt":
         open_graph = partial(open_engine_graph, bundle=bundle, device=device, tf32=tf32, asked=asked)
+    elif device.kind == "openvino":
+        open_graph = partial(open_openvino_graph, threads=threads)
     else:
         open_graph = partial(open_session_graph, device=device, threads=threads, tf32=tf32)
     opened = GraphBackend(bundle, device, open_graph, tf32=tf32)
     try:
-        return SelfTestedBackend(opened, bundle)
+        return SelfTestedBackend(opened, bundle, at_once=_tested_at_once(device, asked=asked))
     except BaseException:
         opened.close()
         raise
+
+
+def _tested_at_once(device: Device, *, asked: bool) -> bool:
+    """A GPU is, and OpenVINO where the CPU comes next; otherwise who only predicts waits for no explain graph."""
+    return device.is_gpu or (device.kind == "openvino" and not asked)

@@ -27,15 +27,15 @@ _TF32_LIMITS = {"logits": 4e-3, "weights": 8e-2}  # as many digits as half, and 
 
 
 class SelfTestedBackend:
-    """A backend that runs the bundle's golden image through each graph when it is first used."""
+    """A backend that runs the bundle's golden image through each graph when it is first used, or at once."""
 
-    def __init__(self, backend: Backend, bundle: Bundle) -> None:
+    def __init__(self, backend: Backend, bundle: Bundle, *, at_once: bool) -> None:
         self._backend = backend
         self._bundle = bundle
         self._golden = bundle.golden()
         self._image = encode(self._golden.pixels)[None]
         self._tested: set[Callable[[], None]] = set()
-        if backend.device.kind != "cpu":  # whether a GPU takes the graphs, and computes them rightly, shows only now
+        if at_once:  # whether a device takes the graphs, and computes them rightly, shows only now
             self._once(self._test_predict)
             self._once(self._test_explain)
 

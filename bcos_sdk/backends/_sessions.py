@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from bcos_sdk.backends._devices import PROVIDERS, Device, unavailable
-from bcos_sdk.errors import BcosError, BundleError, InferenceError, OutOfMemoryError
+from bcos_sdk.errors import BundleError
 
-__all__ = ["foreign_nodes", "open_session", "provider_options", "translate_error"]
+__all__ = ["check_session", "foreign_nodes", "open_session", "provider_options"]
 
 _RECORD_ASSIGNMENT = "session.record_ep_graph_assignment_info"
 # Sizes are computed on the CPU on purpose: they decide where data goes and are no data themselves.
 _SIZE_OPERATORS = {"Shape", "Gather", "Slice", "Concat", "Cast", "Unsqueeze", "Squeeze"}
-_MEMORY_WORDS = ("out of memory", "failed to allocate", "bad allocation", "bad_alloc", "cuda failure 2:")
 
 
 def provider_options(device: Device, *, tf32: bool = False) -> list[tuple[str, dict[str, str]]]:
@@ -80,10 +79,3 @@ def check_session(session: Any, device: Device) -> None:
 def foreign_nodes(on_cpu: Sequence[tuple[str, str]]) -> list[str]:
     """Of the (operator, name) that were left to the CPU, those that work on images and not on sizes."""
     return [f"{operator} {name}" for operator, name in on_cpu if operator not in _SIZE_OPERATORS]
-
-
-def translate_error(error: Exception, batch: int) -> BcosError:
-    """What ONNX Runtime raised while running, as an error of ours."""
-    if isinstance(error, MemoryError) or any(word in str(error).lower() for word in _MEMORY_WORDS):
-        return OutOfMemoryError(f"a batch of {batch} does not fit into the memory of the device")
-    return InferenceError(f"the graph failed on a batch of {batch}: {error}")

@@ -59,7 +59,7 @@ def conventional_contenders(
     path = folder / "conventional.onnx"
     export_conventional(build_conventional(subject.spec, size), size, path)
     for device in dict.fromkeys(["cpu", *devices]):
-        forward = open_conventional(path, device, threads)
+        forward = open_conventional(path, device, threads, subject.bundle.manifest.classes)
         for batch in batches if forward is not None else ():
             images = np.ascontiguousarray(sample_images(batch, size)[:, :3])
             assert forward is not None

@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bcos_sdk.backends import Device
-from bcos_sdk.backends._sessions import open_session, provider_options
+from bcos_sdk.backends._graphs import Graph, Tensor
+from bcos_sdk.backends._onnxruntime import open_session_graph
+from bcos_sdk.backends._openvino import open_openvino_graph
 from bcos_sdk.benchmark._torchvision import import_torchvision
 from bcos_sdk.registry import ModelSpec
 from bcos_sdk.registry.architectures import ViTConfig
@@ -99,24 +101,18 @@ def export_conventional(network: Any, size: tuple[int, int], path: Path) -> None
         )
 
 
-def open_conventional(path: Path, device: str, threads: int) -> Callable[[Floats], Floats] | None:
+def open_conventional(path: Path, device: str, threads: int, classes: int) -> Callable[[Floats], Floats] | None:
     """The forward on that device, with the settings that our graphs have there; None if it is not run there."""
+    graph: Graph
     if device == "cpu":
-        cpu = Device("cpu")
-        session = open_session(path, cpu, threads, provider_options(cpu))
-        return lambda images: session.run(["logits"], {"image": images})[0]
-    if device == "openvino":
-        return _in_openvino(path, threads)
-    return None
+        graph = open_session_graph(path, Device("cpu"), threads=threads, tf32=False)
+    elif device == "openvino":
+        graph = open_openvino_graph(path, threads=threads)
+    else:
+        return None
 
+    def forward(images: Floats) -> Floats:
+        logits = {"logits": Tensor((len(images), classes), "float32")}
+        return graph.run({"image": images}, logits)["logits"]
 
-def _in_openvino(path: Path, threads: int) -> Callable[[Floats], Floats]:
-    import openvino
-
-    settings = {
-        "INFERENCE_NUM_THREADS": threads,
-        "INFERENCE_PRECISION_HINT": "f32",  # where the CPU has bfloat16 it would be the default
-        "PERFORMANCE_HINT": "LATENCY",
-    }
-    compiled = openvino.Core().compile_model(path, "CPU", settings)
-    return lambda images: compiled([images])[0]
+    return forward

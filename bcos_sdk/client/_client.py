@@ -32,9 +32,10 @@ class Client(AsyncCalls):
     """Runs one exported model. Share it between threads: their calls are merged into batches.
 
     `model` is the folder of a bundle, or the name of an exported model in the local store. `device` is "auto", "cpu",
-    "cuda", "cuda:1", "tensorrt", …: a named device that does not work is an error. `threads` are those of the CPU, by
-    default one per core. `max_batch` bounds images × targets computed at once, `limits` what is taken in. `tf32` lets
-    a GPU multiply with 11 binary digits; certificates then have the tolerance of half precision, and say so.
+    "openvino", "cuda", "cuda:1", "tensorrt", …: a named device that does not work is an error. `threads` are those of
+    the CPU, by default one per core. `max_batch` bounds images × targets computed at once, `limits` what is taken in.
+    `tf32` lets a GPU multiply with 11 binary digits; certificates then have the tolerance of half precision, and say
+    so.
 
     An explanation that does not add up is the failure of its image; with `on_incomplete="flag"` it is returned with
     `completeness.passed` false, and cannot be drawn.

@@ -16,7 +16,8 @@ from bcos_sdk import Client
 from bcos_sdk._driver import Driver, Gpu
 from bcos_sdk.backends import Device, ExplainOutputs, _devices, _open, _sessions, open_backend
 from bcos_sdk.backends._devices import parse_device, problem_of
-from bcos_sdk.backends._sessions import check_session, foreign_nodes, provider_options, translate_error
+from bcos_sdk.backends._failures import translate_error
+from bcos_sdk.backends._sessions import check_session, foreign_nodes, provider_options
 from bcos_sdk.bundle import Bundle
 from bcos_sdk.errors import DeviceError, InferenceError, OutOfMemoryError, SelfTestError
 
@@ -31,6 +32,11 @@ def gpu_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_devices, "installed_flavours", lambda: ["tensorrt"])
 
 
+@pytest.fixture
+def no_openvino(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_devices, "is_installed", lambda _module: False)
+
+
 def with_driver(monkeypatch: pytest.MonkeyPatch, driver: Driver) -> None:
     monkeypatch.setattr(_devices, "probe_driver", lambda: driver)
 
@@ -42,6 +48,7 @@ def with_driver(monkeypatch: pytest.MonkeyPatch, driver: Driver) -> None:
         ("cuda", Device("cuda", 0)),
         ("cuda:1", Device("cuda", 1)),
         ("tensorrt:2", Device("tensorrt", 2)),
+        ("openvino", Device("openvino")),
         ("auto", None),
     ],
 )
@@ -49,8 +56,17 @@ def test_names(text: str, device: Device | None) -> None:
     assert parse_device(text) == device
 
 
+@pytest.mark.parametrize("text", ["npu", "cpu:0", "openvino:0", "cuda:", "cuda:x", "tensorrt 1", ""])
+def test_other_names_are_refused_with_those_that_there_are(text: str) -> None:
+    with pytest.raises(DeviceError, match=r"there is no device") as caught:
+        parse_device(text)
+    assert '"openvino"' in str(caught.value)
+
+
 def test_devices_are_named_in_full() -> None:
-    assert [str(Device("cpu")), str(Device("cuda")), str(Device("tensorrt", 1))] == ["cpu", "cuda:0", "tensorrt:1"]
+    named = {Device("cpu"): "cpu", Device("openvino"): "openvino", Device("cuda"): "cuda:0"}
+    named[Device("tensorrt", 1)] = "tensorrt:1"
+    assert [str(device) for device in named] == list(named.values())
 
 
 def test_a_runtime_without_cuda_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,6 +104,7 @@ def test_the_cpu_needs_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     assert problem_of(Device("cpu")) is None
 
 
+@pytest.mark.usefixtures("no_openvino")
 def test_auto_says_what_it_chose_and_why(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(_devices, "providers_of_runtime", lambda: ALL)
     with_driver(monkeypatch, Driver(problem="the NVIDIA driver sees no GPU"))
@@ -95,6 +112,7 @@ def test_auto_says_what_it_chose_and_why(monkeypatch: pytest.MonkeyPatch, caplog
         assert client.device == "cpu"
     assert "device auto: cpu, since" in caplog.text
     assert "device cuda:0 does not work here: the NVIDIA driver sees no GPU" in caplog.text
+    assert "pip install 'bcos-sdk[openvino]'" in caplog.text
 
 
 def all_but_tensorrt(device: Device) -> str | None:
@@ -131,7 +149,7 @@ def test_auto_goes_on_where_the_driver_works_and_the_session_does_not(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A driver, but no cuDNN: only the session shows it. This ONNX Runtime has no CUDA and so refuses as well."""
-    monkeypatch.setattr(_open, "problem_of", lambda _device: None)
+    monkeypatch.setattr(_open, "problem_of", lambda device: "not here" if device.kind == "openvino" else None)
     with caplog.at_level(logging.INFO, "bcos_sdk"):
         assert open_backend(small_bundle(), "auto").device == Device("cpu")
     assert "device auto: cpu, since" in caplog.text

@@ -98,7 +98,7 @@ def test_the_conventional_graph_is_the_torch_network(name: str, tmp_path: Path) 
     network = build_conventional(REGISTRY[name], SIZE)
     export_conventional(network, SIZE, tmp_path / "c.onnx")
     for device in ["cpu", *(["openvino"] if installed_version("openvino") else [])]:
-        forward = open_conventional(tmp_path / "c.onnx", device, 2)
+        forward = open_conventional(tmp_path / "c.onnx", device, 2, 1000)
         assert forward is not None
         for batch in (1, 3):
             images = torch.rand(batch, 3, *SIZE)
@@ -106,7 +106,7 @@ def test_the_conventional_graph_is_the_torch_network(name: str, tmp_path: Path) 
                 expected = network(images)
             assert float(expected.std()) > 1e-3
             assert relative_error(torch.from_numpy(forward(images.numpy())), expected) < 1e-5
-    assert open_conventional(tmp_path / "c.onnx", "tensorrt", 2) is None
+    assert open_conventional(tmp_path / "c.onnx", "tensorrt", 2, 1000) is None
 
 
 def test_conventional_contenders_run(subject: Subject, tmp_path: Path) -> None:

@@ -103,8 +103,8 @@ def test_a_bundle_of_a_known_network_is_compared_with_both(tmp_path: Path) -> No
 def test_a_missing_package_is_named_before_any_work(
     missing: str, options: list[str], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there = _extras._is_installed
-    monkeypatch.setattr(_extras, "_is_installed", lambda module: module != missing and there(module))
+    there = _extras.is_installed
+    monkeypatch.setattr(_extras, "is_installed", lambda module: module != missing and there(module))
     result = run(SMALL, *QUICK, *options)
     assert result.exit_code == 1
     assert f"error [missing_extra]: {told}" in result.stderr

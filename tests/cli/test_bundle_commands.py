@@ -93,7 +93,7 @@ def test_the_doctor_knows_this_machine() -> None:
     found = json.loads(run("doctor", "--json").stdout)
     assert found["devices"]["cpu"] is None
     assert found["packages"]["torch"]
-    assert {"cpu", "cuda:0", "tensorrt:0"} <= found["devices"].keys()
+    assert {"cpu", "openvino", "cuda:0", "tensorrt:0"} <= found["devices"].keys()
     assert bool(found["driver"]["gpus"]) == (found["driver"]["problem"] is None)
 
 

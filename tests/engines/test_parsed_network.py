@@ -94,7 +94,7 @@ def graphs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     else:
         size, _ = MEMBERS[request.param]
         written = write_graphs(build_member(request.param), size, tmp_path_factory.mktemp("graphs"))
-        yield open_graphs(*written, size)
+        yield open_graphs(written.predict, written.explain, size)
 
 
 def declared(tensors: list[Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -138,7 +138,7 @@ def test_published_models_agree_at_full_size(name: str, tmp_path: Path) -> None:
     size = (224, 224)
     network = build_model(name)
     prepare(network, size)
-    predict, explain = write_graphs(network, size, tmp_path)
+    predict, explain, _rows = write_graphs(network, size, tmp_path)
     paths = {"predict": predict, "explain": explain}
     parsed, sessions = ({key: opened(path) for key, path in paths.items()} for opened in (parse, session_of))
     graphs = Graphs(size, parsed, sessions, images(2, size))

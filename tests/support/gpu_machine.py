@@ -60,7 +60,10 @@ def forget() -> None:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, cache: Path) -> GpuMachine:
-    """Everything that asks for a driver, TensorRT or CUDA is answered by this machine until the test ends."""
+    """Everything that asks for a driver, TensorRT or CUDA is answered by this machine until the test ends.
+
+    OpenVINO is not on it.
+    """
     machine = GpuMachine()
     for name, module in cuda_modules(machine.cuda).items():
         monkeypatch.setitem(sys.modules, name, module)
@@ -71,6 +74,7 @@ def install(monkeypatch: pytest.MonkeyPatch, cache: Path) -> GpuMachine:
         monkeypatch.setattr(asking, "installed_flavours", lambda: list(machine.flavours))
     for asking in (_flavours, _build):
         monkeypatch.setattr(asking, "run_worker", machine.work)
+    monkeypatch.setattr(_devices, "is_installed", lambda _module: False)
     monkeypatch.setenv("BCOS_SDK_CACHE", str(cache))
     machine.update()
     return machine

@@ -19,6 +19,7 @@ from bcos_sdk.exporters._compile import compile_module
 from bcos_sdk.exporters._emit import WeightsFile, emit
 from bcos_sdk.exporters._gauge import Gauge
 from bcos_sdk.exporters._half import in_half
+from bcos_sdk.exporters._validate import GraphFiles
 from bcos_sdk.models import build_model
 from bcos_sdk.models.layers import BcosConv2d, LogitLayer
 from bcos_sdk.registry import builtin_registry
@@ -130,19 +131,20 @@ def prepare(network: nn.Module, size: Size) -> None:
             module.temperature *= spread
 
 
-def write_graphs(network: nn.Module, size: Size, folder: Path, *, half: bool = False) -> tuple[Path, Path]:
-    """The predict and the explain graph, as a bundle holds them; without the measurements, which take longest.
+def write_graphs(network: nn.Module, size: Size, folder: Path, *, half: bool = False) -> GraphFiles:
+    """The graphs, as a bundle holds them; without the measurements, which take longest.
 
     In half all products are, whatever an export would keep in float.
     """
     compiled = compile_module(network, size)
-    programs = {"predict": compiled.predict, "explain": compiled.explain}
+    programs = {"predict": compiled.predict, "explain": compiled.explain, "explain_rows": compiled.explain_rows}
     if half:
-        exponents = Gauge(compiled.explain, images(2, size)).exponents
+        gauge = Gauge(compiled.explain, images(2, size))
+        exponents = gauge.exponents | gauge.exponents_of(compiled.explain_rows)
         programs = {name: in_half(program, exponents) for name, program in programs.items()}
     weights = WeightsFile(folder / "weights.bin")
     for name, program in programs.items():
         model = emit(program, name, weights)
         (folder / f"{name}.onnx").write_bytes(model.SerializeToString())
     weights.close()
-    return folder / "predict.onnx", folder / "explain.onnx"
+    return GraphFiles(*(folder / f"{name}.onnx" for name in programs))

@@ -1,0 +1,289 @@
+"""OpenVINO as a device: chosen, refused, closed, and its failures as ours. Its results are those of the families."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from onnx import helper
+from support.bundles import (
+    LABELS,
+    SIZE,
+    copy_of,
+    cropped,
+    explain_by_autograd,
+    random_pixels,
+    sign_again,
+    small_bundle,
+)
+from support.tiny_onnx import write_onnx
+
+from bcos_sdk import Client
+from bcos_sdk.backends import Device, _check, _devices, _open, _openvino, check_device, open_backend
+from bcos_sdk.backends._graphs import Arrays, explain_outputs
+from bcos_sdk.backends._openvino import OpenvinoGraph, open_openvino_graph
+from bcos_sdk.bundle import open_bundle
+from bcos_sdk.errors import (
+    BundleError,
+    ClientClosedError,
+    DeviceError,
+    InferenceError,
+    OutOfMemoryError,
+    SelfTestError,
+)
+from bcos_sdk.images import encode
+
+pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="pip install 'bcos-sdk[openvino]'")
+ALONE = Device("openvino")
+
+
+def batch(count: int, seed: int = 0) -> npt.NDArray[np.float32]:
+    return np.stack([encode(cropped(pixels)) for pixels in random_pixels(count, seed)])
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """auto has OpenVINO and the CPU to choose from."""
+    gpus = {"cuda": "there is none", "tensorrt": "there is none"}
+    monkeypatch.setattr(_open, "problem_of", lambda device: gpus.get(device.kind) or _devices.problem_of(device))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_client_certifies_what_autograd_says(precision: Any) -> None:
+    pixels = random_pixels(3)
+    with Client(small_bundle(precision=precision).path, device="openvino", tf32=True) as client:
+        assert client.device == "openvino"
+        results = client.explain(pixels, targets=["fox", "lynx vs fox"], weights=True)
+    fox, difference = torch.eye(len(LABELS))[2], torch.eye(len(LABELS))[1] - torch.eye(len(LABELS))[2]
+    for image, result in zip(pixels, results, strict=True):
+        for explanation, coefficients in zip(result.explanations, (fox, difference), strict=True):
+            value, weights = explain_by_autograd(cropped(image), coefficients)
+            error = np.linalg.norm(explanation.weights - weights.numpy()) / weights.norm()
+            assert error < (1e-5 if precision == "fp32" else 1e-2)
+            assert explanation.completeness.passed
+            assert explanation.completeness.precision == precision, "tf32 is of GPUs"
+            assert explanation.completeness.logit == pytest.approx(value, rel=1e-2, abs=1e-2)
+
+
+def test_it_computes_in_float_with_the_threads_it_is_given() -> None:
+    graph = open_openvino_graph(small_bundle().explain_graph, threads=1)
+    compiled = graph._request.get_compiled_model()
+    assert compiled.get_property("INFERENCE_PRECISION_HINT").to_string() == "f32"
+    assert compiled.get_property("INFERENCE_NUM_THREADS") == 1
+    assert compiled.get_property("NUM_STREAMS") == 1
+
+
+def test_results_stay_as_they_are_and_inputs_too() -> None:
+    graph = open_openvino_graph(small_bundle().explain_graph, threads=None)
+    kept = []
+    for seed, (count, targets) in enumerate([(2, 1), (2, 1), (4, 2), (2, 1)]):
+        planned = explain_outputs(small_bundle().manifest, count, (count, targets), weights=True)
+        feed: Arrays = {"image": batch(count, seed), "targets": np.zeros((count, targets), np.int64)}
+        got = graph.run(feed, planned)
+        assert {name: (one.shape, one.dtype.name) for name, one in got.items()} == {
+            name: (tensor.shape, tensor.dtype) for name, tensor in planned.items()
+        }
+        assert all(array.flags.owndata for array in got.values())
+        np.testing.assert_array_equal(feed["image"], batch(count, seed))
+        kept.append((got, {name: array.copy() for name, array in got.items()}))
+    for got, copy in kept:
+        for name, array in got.items():
+            np.testing.assert_array_equal(array, copy[name], err_msg="a later run wrote into an earlier result")
+
+
+def test_w_of_x_is_given_on_request_only() -> None:
+    backend = open_backend(small_bundle(), "openvino")
+    assert backend.explain(batch(1), np.array([[0]]), weights=False).weights is None
+    weights = backend.explain(batch(1), np.array([[0]]), weights=True).weights
+    assert weights is not None
+    assert weights.shape == (1, 1, 6, *SIZE)
+
+
+def test_closing() -> None:
+    backend = open_backend(small_bundle(), "openvino")
+    backend.predict(batch(2))
+    backend.close()
+    backend.close()
+    with pytest.raises(ClientClosedError):
+        backend.predict(batch(1))
+
+
+@pytest.mark.parametrize(
+    "image", [np.zeros((2, 6, 1, 1), np.float32), np.zeros((2, 6, *SIZE)), np.zeros((2, *SIZE), np.float32)]
+)
+def test_what_the_graph_does_not_take_is_refused(image: npt.NDArray[Any]) -> None:
+    """OpenVINO itself computes something."""
+    graph = open_openvino_graph(small_bundle().predict_graph, threads=None)
+    with pytest.raises(InferenceError, match="failed on a batch of 2: image is float"):
+        graph.run({"image": image}, {})
+
+
+def test_a_broken_graph(tmp_path: Path) -> None:
+    folder = copy_of(small_bundle(), tmp_path / "bundle")
+    (folder / "explain_rows.onnx").write_bytes(b"\x08\x0a garbage")
+    sign_again(folder)
+    with Client(folder, device="openvino") as client:
+        client.predict(random_pixels(1))
+        with pytest.raises(BundleError, match=r"OpenVINO cannot load explain_rows\.onnx") as caught:
+            client.explain(random_pixels(1)[0])
+    assert "Exception from" not in str(caught.value)
+    assert "Export the model again" in str(caught.value)
+
+
+def test_an_operator_that_it_lacks_is_named(tmp_path: Path) -> None:
+    path = write_onnx(tmp_path / "explain.onnx", [helper.make_node("Det", ["x"], ["y"])], x=[2, 2], y=[])
+    with pytest.raises(DeviceError, match=r"device openvino does not work here: .* explain\.onnx: .*Det") as caught:
+        open_openvino_graph(path, threads=None)
+    assert 'device="cpu"' in str(caught.value)
+
+
+def test_a_graph_that_does_not_compile_is_a_matter_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_openvino, "_options", lambda _threads: {"NUM_STREAMS": "many"})
+    with pytest.raises(DeviceError, match=r"OpenVINO does not compile predict\.onnx"):
+        open_openvino_graph(small_bundle().predict_graph, threads=None)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("Failed to allocate 205520896 bytes of memory")])
+def test_no_memory_to_load_it(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(_model: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(_openvino, "repair", fail)
+    with pytest.raises(OutOfMemoryError, match=r"predict\.onnx does not fit"):
+        open_openvino_graph(small_bundle().predict_graph, threads=None)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_batch_that_does_not_fit_leaves_a_graph_that_runs_smaller_ones(threads: int) -> None:
+    """OpenVINO's own request would fail on them as well, and keep the memory."""
+    program = f"""
+import resource
+from pathlib import Path
+import numpy as np
+from bcos_sdk.backends._graphs import Tensor
+from bcos_sdk.backends._openvino import open_openvino_graph
+from bcos_sdk.errors import OutOfMemoryError
+
+graph = open_openvino_graph(Path({str(small_bundle().explain_graph)!r}), threads={threads})
+image, targets = np.zeros((20000, 6, {SIZE[0]}, {SIZE[1]}), np.float32), np.zeros((20000, 4), np.int64)
+few, many = (
+    ({{"image": image[:n], "targets": targets[:n]}}, {{"logits": Tensor((n, 7), "float32")}}) for n in (2, 20000)
+)
+before = graph.run(*few)["logits"]
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (128 << 20), resource.RLIM_INFINITY))
+try:
+    graph.run(*many)
+except OutOfMemoryError as error:
+    after = graph.run(*few)["logits"]
+    print(error.message, error.retryable, np.array_equal(before, after))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "a batch of 20000 does not fit into the memory of the device True True\n", done.stderr
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_auto_takes_it_before_the_cpu_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "bcos_sdk"):
+        backend = open_backend(small_bundle(), "auto")
+    assert backend.device == ALONE
+    assert "device auto: openvino, since device tensorrt:0 does not work here: there is none; device" in caplog.text
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("fault", ["wrong weights", "no operator", "broken graph", "no memory"])
+def test_auto_goes_on_to_the_cpu(fault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """What is wrong with the explain graph shows before anything was asked of it."""
+    run, errors = OpenvinoGraph.run, {"no operator": DeviceError, "broken graph": BundleError}
+
+    def faulty(self: OpenvinoGraph, feed: Any, outputs: Any) -> Any:
+        results = run(self, feed, outputs)
+        if "weights" in results:
+            if fault != "wrong weights":
+                raise errors.get(fault, OutOfMemoryError)(fault)
+            results["weights"] *= 1.1
+        return results
+
+    monkeypatch.setattr(OpenvinoGraph, "run", faulty)
+    with caplog.at_level(logging.INFO, "bcos_sdk"):
+        assert open_backend(small_bundle(), "auto").device == Device("cpu")
+    assert "device auto: cpu, since" in caplog.text
+    assert ("weights of size" if fault == "wrong weights" else fault) in caplog.text
+
+
+def test_by_name_each_graph_is_loaded_and_tested_when_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+    load = OpenvinoGraph.load
+
+    def watched(self: OpenvinoGraph) -> None:
+        loaded.append(self._name)
+        load(self)
+
+    monkeypatch.setattr(OpenvinoGraph, "load", watched)
+    backend = open_backend(small_bundle(), "openvino")
+    assert loaded == []
+    backend.predict(batch(1))
+    assert loaded == ["predict.onnx"]
+    backend.explain(batch(1), np.array([[0]]), weights=False)
+    assert loaded == ["predict.onnx", "explain_rows.onnx"]
+
+
+def test_a_device_that_computes_wrongly_is_refused(tmp_path: Path) -> None:
+    folder = copy_of(small_bundle(), tmp_path / "bundle")
+    weights = np.fromfile(folder / "weights.bin", np.float32)
+    (weights * 1.01).astype(np.float32).tofile(folder / "weights.bin")
+    sign_again(folder)
+    with pytest.raises(SelfTestError, match="on openvino"):
+        open_backend(open_bundle(folder), "openvino").predict(batch(1))
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_devices, "is_installed", lambda _module: False)
+    with pytest.raises(DeviceError, match=r"OpenVINO is not installed; pip install 'bcos-sdk\[openvino\]'"):
+        Client(small_bundle().path, device="openvino")
+    assert "bcos-sdk[openvino]" in str(check_device(ALONE))
+
+
+def test_a_package_that_cannot_be_imported_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_name: str) -> Any:
+        raise ImportError("libtbb.so.12: cannot open shared object file")
+
+    monkeypatch.setattr(_openvino, "import_module", fail)
+    assert "OpenVINO cannot be imported: libtbb.so.12" in str(check_device(ALONE))
+
+
+def test_the_device_is_tried_for_real(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_device(ALONE) is None
+    monkeypatch.setattr(_check, "_ADD", b"nothing")
+    assert "cannot load the graph" in str(check_device(ALONE))
+
+
+def test_it_needs_no_onnxruntime_and_tells_nobody(photograph: Path, tmp_path: Path) -> None:
+    """Its import would write an identifier into the home folder and send a message from a thread."""
+    program = f"""
+import sys, threading
+sys.modules["onnxruntime"] = None
+import bcos_sdk._extras
+found = bcos_sdk._extras.find_spec
+bcos_sdk._extras.find_spec = lambda name, *rest: None if name == "onnxruntime" else found(name, *rest)
+from bcos_sdk import Client
+for device in ("openvino", "auto"):
+    with Client({str(small_bundle().path)!r}, device=device) as client:
+        client.explain({str(photograph)!r})
+        print(client.device)
+print([name for name in sys.modules if name.startswith("openvino_telemetry")])
+print([thread.name for thread in threading.enumerate() if "ThreadPool" in thread.name])
+"""
+    environment = {"HOME": str(tmp_path / "home"), "PATH": "", "PYTHONPATH": ":".join(sys.path)}
+    (tmp_path / "home").mkdir()
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
+    assert done.stdout.splitlines() == ["openvino", "openvino", "[]", "[]"], done.stderr
+    assert not (tmp_path / "home" / "intel").exists()

@@ -1,0 +1,182 @@
+"""OpenVINO explains every family as autograd in float64 does, and as ONNX Runtime does."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+import torch
+from onnx import helper
+from support.members import CLASSES, MEMBERS, Size, build_member, images, prepare, write_graphs
+from support.tiny_onnx import write_onnx
+from torch import Tensor, nn
+
+from bcos_sdk.backends import Device
+from bcos_sdk.backends._graphs import Graph
+from bcos_sdk.backends._graphs import Tensor as Planned
+from bcos_sdk.backends._onnxruntime import open_session_graph
+from bcos_sdk.backends._openvino import open_openvino_graph
+from bcos_sdk.bundle import explain_by_rows
+from bcos_sdk.exporters._oracle import Truth, consult
+from bcos_sdk.models import build_model
+
+pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="pip install 'bcos-sdk[openvino]'")
+
+# Rows of W(x) differ from the truth by up to 2e-5 of their norm; a weight taken the wrong way round by 0.3 and more.
+TOLERANCE = 1e-4
+FULL_SIZE_TOLERANCE = 1e-3  # depth with random weights loses digits
+HALF_TOLERANCE = 2e-2
+TARGETS = torch.tensor([[0, -1, CLASSES], [2, -2, 1], [-3, 4, 5]])  # classes, ranks, and the mean of all logits
+LAYOUTS = ["explain", "explain_rows"]
+SHAPES = [(1, 1), (1, 3), (3, 1), (3, 3)]
+# Square weights that are used both ways, in convolutions and products, and averages that are spread out again.
+TELLING = ["ResNet with bottlenecks", "SimpleViT", "VGG", "DenseNet"]
+FULL_SIZE = ["resnet50", "densenet121", "vgg11_bnu", "convnext_tiny", "simple_vit_ti_patch16_224", "vitc_ti_patch1_14"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Images, what autograd says of them, and each graph in both runtimes."""
+
+    images: Tensor
+    truth: Truth
+    terms: int
+    openvino: dict[str, Graph]
+    onnxruntime: dict[str, Graph]
+
+
+def case_of(network: nn.Module, size: Size, folder: Path, targets: Tensor = TARGETS, *, half: bool = False) -> Case:
+    paths = write_graphs(network, size, folder, half=half)._asdict()
+    x = images(len(targets), size)
+    return Case(
+        x,
+        consult(network, x, targets),
+        onnx.load(paths["explain"], load_external_data=False).graph.output[-1].type.tensor_type.shape.dim[2].dim_value,
+        {name: open_openvino_graph(path, threads=2) for name, path in paths.items()},
+        {name: open_session_graph(path, Device("cpu"), threads=2, tf32=False) for name, path in paths.items()},
+    )
+
+
+@pytest.fixture(scope="module", params=MEMBERS)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    network = build_member(request.param)
+    return case_of(network, MEMBERS[request.param][0], tmp_path_factory.mktemp("graphs"))
+
+
+def explained(
+    case: Case, graphs: dict[str, Graph], layout: str, targets: Tensor, *, weights: bool = True
+) -> dict[str, npt.NDArray[Any]]:
+    """Of the first images, one per row of targets."""
+
+    def run(x: npt.NDArray[Any], rows: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+        size = x.shape[2:]
+        planned = {
+            "logits": Planned((len(x), case.truth.logits.shape[1]), "float32"),
+            "classes": Planned(rows.shape, "int64"),
+            "contributions": Planned((*rows.shape, *size), "float32"),
+            "bias_terms": Planned((*rows.shape, case.terms), "float32"),
+        }
+        if weights:
+            planned["weights"] = Planned((*rows.shape, 6, *size), "float32")
+        return graphs[layout].run({"image": x, "targets": rows}, planned)
+
+    x, grid = case.images[: len(targets)].numpy(), targets.contiguous().numpy()
+    return run(x, grid) if layout == "explain" else explain_by_rows(run, x, grid)
+
+
+def worst(value: npt.NDArray[Any], truth: Any, axes: int) -> float:
+    """Over all rows ‖value − truth‖ / ‖truth‖; the last axes are those of a row."""
+    got, want = torch.from_numpy(value).double(), torch.as_tensor(truth).double()
+    assert got.shape == want.shape
+    got, want = got.flatten(-axes), want.flatten(-axes)
+    return float(((got - want).norm(dim=-1) / want.norm(dim=-1)).max())
+
+
+def check(got: dict[str, npt.NDArray[Any]], truth: Truth, tolerance: float) -> None:
+    assert worst(got["logits"], truth.logits, 1) < tolerance / 10
+    np.testing.assert_array_equal(got["classes"], truth.classes.numpy())
+    assert worst(got["contributions"], truth.contributions, 2) < tolerance
+    if "weights" in got:
+        assert worst(got["weights"], truth.weights, 3) < tolerance
+
+
+def residual(got: dict[str, npt.NDArray[Any]]) -> float:
+    """What the certificate measures, the worst of all targets."""
+    logits = np.concatenate([got["logits"], got["logits"].mean(1, keepdims=True)], axis=1).astype(np.float64)
+    chosen = np.take_along_axis(logits, got["classes"], axis=1)
+    pixels, terms = got["contributions"].astype(np.float64), got["bias_terms"].astype(np.float64)
+    scale = np.abs(pixels).sum((2, 3)) + np.abs(terms).sum(2)
+    return float((np.abs(chosen - pixels.sum((2, 3)) - terms.sum(2)) / scale).max())
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize(("count", "targets"), SHAPES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_family_is_explained_as_by_autograd(
+    case: Case, layout: str, count: int, targets: int, weights: bool
+) -> None:
+    asked = TARGETS[:count, :targets]
+    got = explained(case, case.openvino, layout, asked, weights=weights)
+    assert ("weights" in got) is weights
+    check(got, case.truth.part([*range(count)], targets), TOLERANCE)
+    assert residual(got) < 1e-6
+    other = explained(case, case.onnxruntime, layout, asked, weights=weights)
+    assert {name: (array.shape, array.dtype) for name, array in got.items()} == {
+        name: (array.shape, array.dtype) for name, array in other.items()
+    }
+    scale = np.abs(other["bias_terms"]).max(initial=1.0)
+    np.testing.assert_allclose(got["bias_terms"], other["bias_terms"], atol=1e-5 * scale)
+    assert worst(got["contributions"], other["contributions"], 2) < TOLERANCE
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_every_family_is_predicted_as_by_torch(case: Case, count: int) -> None:
+    feed = {"image": case.images[:count].numpy()}
+    logits = case.openvino["predict"].run(feed, {"logits": Planned((count, CLASSES), "float32")})["logits"]
+    assert worst(logits, case.truth.logits[:count], 1) < TOLERANCE / 10
+
+
+@pytest.mark.parametrize("name", TELLING)
+def test_half_precision_is_within_its_limits(name: str, tmp_path: Path) -> None:
+    case = case_of(build_member(name), MEMBERS[name][0], tmp_path, half=True)
+    for layout in LAYOUTS:
+        got = explained(case, case.openvino, layout, TARGETS)
+        check(got, case.truth, HALF_TOLERANCE)
+        assert residual(got) < 1e-5, "what is computed in float adds up as float does"
+
+
+def test_a_square_matrix_is_used_both_ways(tmp_path: Path) -> None:
+    """OpenVINO left to itself multiplies with the same one twice."""
+    matrix = np.random.default_rng(0).standard_normal((24, 24)).astype(np.float32)
+    x = np.random.default_rng(1).random((2, 24), np.float32)
+    nodes = [
+        helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["x", "t"], ["there"]),
+        helper.make_node("MatMul", ["there", "w"], ["y"]),
+    ]
+    path = write_onnx(tmp_path / "graph.onnx", nodes, x=[24], y=[24], weights={"w": matrix})
+    got = open_openvino_graph(path, threads=1).run({"x": x}, {"y": Planned((2, 24), "float32")})["y"]
+    assert worst(got, x.astype(np.float64) @ matrix.T @ matrix, 1) < 1e-6
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", FULL_SIZE)
+def test_full_size(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = build_model(name)
+    prepare(network, (224, 224))
+    targets = torch.tensor([[7, -1], [-2, 1000]])
+    case = case_of(network, (224, 224), tmp_path, targets)
+    del network
+    gc.collect()
+    for count, aims in [(1, 1), (2, 1), (2, 2)]:
+        got = explained(case, case.openvino, "explain_rows", targets[:count, :aims])
+        check(got, case.truth.part([*range(count)], aims), FULL_SIZE_TOLERANCE)
+        assert residual(got) < 1e-5
