@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +17,17 @@ from bcos_sdk.backends._devices import Device, unavailable
 from bcos_sdk.backends._failures import is_out_of_memory, translate_error
 from bcos_sdk.backends._graphs import Arrays, Tensor
 from bcos_sdk.backends._openvino_repairs import repair
+from bcos_sdk.backends._openvino_tuning import join_norms
 from bcos_sdk.errors import BcosError, BundleError, InferenceError, OutOfMemoryError
 
 __all__ = ["OpenvinoGraph", "import_openvino", "open_openvino_graph"]
 
+_Form: TypeAlias = tuple[tuple[str, int], ...]
+"""The length of each input's first axis that a graph is compiled for."""
+_ANY = -1
+
 _DEVICE = Device("openvino")
+_THREADS_PER_IMAGE = 2
 _TELEMETRY = "openvino_telemetry"
 # Of its messages, the lines that say where in its source something was noticed, and not what.
 _WHERE = ("Exception from ", "Check '")
@@ -35,66 +42,98 @@ def open_openvino_graph(graph: Path | bytes, *, threads: int | None) -> Openvino
 
 
 class OpenvinoGraph:
-    """One compiled graph with one infer request, for batches of any size.
+    """One graph that is compiled for some images at a time, and runs larger batches in parts.
 
-    Every output is computed and only those asked for are copied: without W(x) among its results the compiled graph
-    takes as long.
+    Where all sizes are known OpenVINO joins operators into kernels that it does not make for a batch of any size, and
+    parts of a batch take less memory and no more time than the whole. Every output is computed and only those asked
+    for are copied: without W(x) among its results the compiled graph takes as long.
     """
 
     def __init__(self, graph: Path | bytes, threads: int | None) -> None:
         self._graph = graph
         self._threads = threads
-        self._request: Any = None
+        self._at_once = max(1, (threads or os.cpu_count() or 1) // _THREADS_PER_IMAGE)
         self._takes: dict[str, tuple[Any, np.dtype[Any]]] = {}
+        self._requests: dict[_Form, Any] = {}
         self._closed = False
 
     def load(self) -> None:
-        """Read and compile it, or say what is wrong with it."""
-        openvino = import_openvino()
-        core = openvino.Core()
-        try:
-            model = core.read_model(self._graph)
-        except Exception as error:  # OpenVINO's errors have no common base but this
-            raise self._unread(error) from error
-        try:
-            repair(model)
-            compiled = core.compile_model(model, "CPU", _options(self._threads))
-        except Exception as error:
-            raise self._uncompiled(error) from error
-        for port in compiled.inputs:
+        """Compile it for one image, or say what is wrong with it."""
+        model = self._read()
+        for port in model.inputs:
             takes = port.partial_shape, np.dtype(port.element_type.to_dtype())
             self._takes.update(dict.fromkeys(port.names, takes))
-        self._request = compiled.create_infer_request()
+        self._request_for(tuple((port.any_name, 1) for port in model.inputs))
 
     def run(self, feed: Mapping[str, npt.NDArray[Any]], outputs: Mapping[str, Tensor]) -> Arrays:
         assert not self._closed, "it was closed"
-        if self._request is None:
-            self.load()
         self._check(feed)
+        results: Arrays = {name: np.empty(tensor.shape, tensor.dtype) for name, tensor in outputs.items()}
         try:
-            # With one thread `infer` swallows what goes wrong, and the results of the call before are still there.
-            self._request.start_async(dict(feed), share_inputs=True)
-            self._request.wait()
-            return {name: self._fetch(name, tensor) for name, tensor in outputs.items()}
+            for part, form in self._parts(feed):
+                self._run_part({name: array[part] for name, array in feed.items()}, form, results, part)
         except BcosError:
             raise
         except Exception as error:
             # Out of memory it keeps what it has and fails on smaller batches, too: it is not used again. The traceback
             # would keep it alive.
-            self._request = None
-            batch = len(next(iter(feed.values())))
-            raise translate_error(error, batch, _said(error)) from error.with_traceback(None)
+            self._requests.clear()
+            most = max(len(array) for array in feed.values())
+            raise translate_error(error, most, _said(error)) from error.with_traceback(None)
+        return results
 
     def close(self) -> None:
         self._closed = True
-        self._request = None  # the compiled graph ends with its last reference
+        self._requests.clear()  # the compiled graphs end with their last reference
 
-    def _fetch(self, name: str, expected: Tensor) -> npt.NDArray[Any]:
-        array = self._request.get_tensor(name).data
-        if (array.shape, array.dtype.name) != (expected.shape, expected.dtype):
-            raise InferenceError(f"{name} of {self._name} is {array.dtype}{list(array.shape)}, expected {expected}")
-        copy: npt.NDArray[Any] = array.copy()  # the next call writes into it again
-        return copy
+    def _parts(self, feed: Mapping[str, npt.NDArray[Any]]) -> Iterator[tuple[slice, _Form]]:
+        """Which images are run together, and what the graph is compiled for then."""
+        counts = {len(array) for array in feed.values()}
+        if len(counts) > 1:  # one image and several targets, whose number may be another one next time
+            yield slice(None), tuple((name, 1 if len(array) == 1 else _ANY) for name, array in feed.items())
+            return
+        (count,) = counts
+        start = 0
+        while start < count:
+            size = self._at_once if count - start >= self._at_once else 1
+            yield slice(start, start + size), tuple((name, size) for name in feed)
+            start += size
+
+    def _run_part(self, feed: Arrays, form: _Form, results: Arrays, part: slice) -> None:
+        request = self._request_for(form)
+        # With one thread `infer` swallows what goes wrong, and the results of the call before are still there.
+        request.start_async(feed, share_inputs=True)
+        request.wait()
+        for name, result in results.items():
+            array = request.get_tensor(name).data
+            if (array.shape, array.dtype) != (result[part].shape, result.dtype):
+                raise InferenceError(
+                    f"{name} of {self._name} is {array.dtype}{list(array.shape)}, "
+                    f"expected {result.dtype}{list(result[part].shape)}"
+                )
+            result[part] = array
+
+    def _request_for(self, form: _Form) -> Any:
+        if form not in self._requests:
+            self._requests[form] = self._compile(form)
+        return self._requests[form]
+
+    def _read(self) -> Any:
+        try:
+            return import_openvino().Core().read_model(self._graph)
+        except Exception as error:  # OpenVINO's errors have no common base but this
+            raise self._unread(error) from error
+
+    def _compile(self, form: _Form) -> Any:
+        model = self._read()
+        try:
+            repair(model)
+            join_norms(model)
+            model.reshape({name: _with_first_axis(model.input(name).partial_shape, size) for name, size in form})
+            compiled = import_openvino().Core().compile_model(model, "CPU", _options(self._threads))
+            return compiled.create_infer_request()
+        except Exception as error:
+            raise self._uncompiled(error) from error
 
     def _check(self, feed: Mapping[str, npt.NDArray[Any]]) -> None:
         """OpenVINO takes images of another size, or numbers of another kind, and computes something."""
@@ -127,6 +166,11 @@ class OpenvinoGraph:
     @property
     def _name(self) -> str:
         return self._graph.name if isinstance(self._graph, Path) else "the graph"
+
+
+def _with_first_axis(shape: Any, size: int) -> Any:
+    _first, *rest = shape
+    return type(shape)([size, *rest])
 
 
 def _options(threads: int | None) -> dict[str, Any]:

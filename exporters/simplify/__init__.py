@@ -3,7 +3,6 @@
 from bcos_sdk.exporters.simplify._flip_convolutions import flip_convolutions
 from bcos_sdk.exporters.simplify._fold_bcos_scale import fold_bcos_scale
 from bcos_sdk.exporters.simplify._fold_constants import fold_constants
-from bcos_sdk.exporters.simplify._join_norms import join_norms
 from bcos_sdk.exporters.simplify._merge_scales import merge_scales
 from bcos_sdk.exporters.simplify._multiply_reciprocals import multiply_reciprocals
 from bcos_sdk.exporters.simplify._repeat_averages import repeat_averages
@@ -17,7 +16,6 @@ __all__ = [
     "flip_convolutions",
     "fold_bcos_scale",
     "fold_constants",
-    "join_norms",
     "merge_scales",
     "multiply_reciprocals",
     "repeat_averages",
@@ -29,4 +27,4 @@ __all__ = [
 # On the forward program, before it is transposed: what is simpler forward is simpler backward too.
 FORWARD_PASSES = (merge_scales, fold_bcos_scale, skip_unit_windows, multiply_reciprocals, share_values)
 # On the explain programs.
-EXPLAIN_PASSES = (flip_convolutions, split_phases, repeat_averages, share_values, join_norms)
+EXPLAIN_PASSES = (flip_convolutions, split_phases, repeat_averages, share_values)

@@ -232,22 +232,6 @@ def test_phases_woven_together_are_the_transposed_convolution(
     torch.testing.assert_close(program.run(x, torch.tensor([0, 1]))["weights"], before, rtol=1e-9, atol=1e-12)
 
 
-def test_join_norms() -> None:
-    module = network(BcosConv2d(6, 8, 3, padding=1))
-    check(simplify.join_norms, explained(module, by_rows=True), count=2)
-    check(simplify.join_norms, explained(module), count=0)
-
-
-def test_join_norms_leaves_alone_squares_that_are_read_elsewhere() -> None:
-    class Squares(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            squares = x.square()
-            return x * (squares / squares.sum(1, keepdim=True)).detach()
-
-    module = network(Squares(), nn.Conv2d(6, 8, 1, bias=False))
-    check(simplify.join_norms, explained(module, simplify.share_values, by_rows=True), count=1)
-
-
 NAMES = sorted({one.__name__ for one in (*simplify.FORWARD_PASSES, *simplify.EXPLAIN_PASSES)})
 
 

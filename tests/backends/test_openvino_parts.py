@@ -1,0 +1,78 @@
+"""What OpenVINO compiles: graphs for some images at a time, with norms in one pass."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from onnx import helper
+from support.bundles import cropped, random_pixels, small_bundle
+from support.tiny_onnx import write_onnx
+
+from bcos_sdk.backends import Device, _openvino
+from bcos_sdk.backends._graphs import Arrays, Tensor, explain_outputs
+from bcos_sdk.backends._onnxruntime import open_session_graph
+from bcos_sdk.backends._openvino import open_openvino_graph
+from bcos_sdk.backends._openvino_tuning import join_norms
+from bcos_sdk.images import encode
+
+pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="pip install 'bcos-sdk[openvino]'")
+
+
+def batch(count: int) -> npt.NDArray[np.float32]:
+    return np.stack([encode(cropped(pixels)) for pixels in random_pixels(count)])
+
+
+@pytest.mark.parametrize(("threads", "sizes"), [(1, {1}), (2, {1}), (4, {1, 2}), (7, {1, 3})])
+def test_batches_run_in_parts_that_the_graph_was_compiled_for(threads: int, sizes: set[int]) -> None:
+    path = small_bundle().explain_rows_graph
+    assert path is not None
+    graph = open_openvino_graph(path, threads=threads)
+    feed: Arrays = {"image": batch(8), "targets": np.arange(8) % 7 - 1}
+    planned = explain_outputs(small_bundle().manifest, 8, (8,), weights=True)
+    got = graph.run(feed, planned)
+    assert {size for form in graph._requests for _name, size in form} == sizes
+    expected = open_session_graph(path, Device("cpu"), threads=1, tf32=False).run(feed, planned)
+    for name, array in got.items():
+        assert array.shape == planned[name].shape
+        np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_targets_of_one_image_share_a_compiled_graph() -> None:
+    path = small_bundle().explain_rows_graph
+    assert path is not None
+    graph = open_openvino_graph(path, threads=1)
+    for count in (2, 5, 3):
+        planned = explain_outputs(small_bundle().manifest, 1, (count,), weights=False)
+        assert graph.run({"image": batch(1), "targets": np.arange(count)}, planned)["classes"].tolist() == [
+            *range(count)
+        ]
+    assert set(graph._requests) == {(("image", 1), ("targets", 1)), (("image", 1), ("targets", -1))}
+
+
+def test_sums_of_squares_become_norms() -> None:
+    openvino = _openvino.import_openvino()
+    model = openvino.Core().read_model(small_bundle().predict_graph)
+    kinds = [node.get_type_name() for node in model.get_ordered_ops()]
+    assert (joined := join_norms(model)) > 0
+    assert join_norms(model) == 0, "a second time there is nothing left to do"
+    assert [node.get_type_name() for node in model.get_ordered_ops()].count("ReduceL2") == joined
+    assert kinds.count("ReduceL2") == 0
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_squares_that_are_read_elsewhere_are_not_joined(tmp_path: Path, shared: bool) -> None:
+    nodes = [
+        helper.make_node("Mul", ["x", "x"], ["squares"]),
+        helper.make_node("ReduceSum", ["squares", "axes"], ["total"], keepdims=1),
+        helper.make_node("Div", ["squares" if shared else "x", "total"], ["y"]),
+    ]
+    path = write_onnx(tmp_path / "graph.onnx", nodes, x=[24], y=[24], weights={"axes": np.array([1])})
+    assert join_norms(_openvino.import_openvino().Core().read_model(path)) == (not shared)
+    x = np.random.default_rng(0).random((3, 24), np.float32)
+    got = open_openvino_graph(path, threads=1).run({"x": x}, {"y": Tensor((3, 24), "float32")})["y"]
+    total = (x.astype(np.float64) ** 2).sum(1, keepdims=True)
+    np.testing.assert_allclose(got, (x**2 if shared else x) / total, rtol=1e-6)
