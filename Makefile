@@ -24,7 +24,7 @@ test-gpu:  ## what needs an NVIDIA GPU, in an environment with CUDA and TensorRT
 	.venv-gpu/bin/pytest -m gpu
 
 bench: $(READY)  ## the figures of docs/benchmarks.md; takes its time, and wants a machine that does nothing else
-	$(BIN)/bcos-sdk benchmark $(BENCH) --batch 1,8 --against reference,conventional --threads 2 --json docs/benchmarks.json
+	$(BIN)/bcos-sdk benchmark $(BENCH) --batch 1,8 --against reference,conventional --threads 2 --rounds 7 --json docs/benchmarks.json
 	$(BIN)/python docs/make_benchmarks.py
 
 lint: $(READY)

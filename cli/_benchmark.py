@@ -124,12 +124,14 @@ def benchmark(
     def progress(stage: str) -> None:
         click.echo(f"[{time.monotonic() - began:6.1f} s] {stage}", err=True)
 
-    report = run_benchmark(options, progress)
-    if json_file is not None:
-        _write(json_file, report.to_json())
+    def keep(report: Any) -> None:
+        if json_file is not None:
+            _write(json_file, report.to_json())
+
+    report = run_benchmark(options, progress, keep)
+    _show(report)
     if plot_file is not None:
         draw_plot(report, plot_file)
-    _show(report)
 
 
 def _show(report: Any) -> None:

@@ -30,7 +30,7 @@ TEXT = """\
 
 ## How it was measured
 All contenders of a batch size run in turns in one process, each with the same number of threads and the same images;
-a first round warms up, and every round begins with another contender. A time is the median over the rounds, per image;
+a first round warms up, and every round has another order. A time is the median over the rounds, per image;
 "least" is the shortest. Weights are random, calibrated so that the signal reaches the logits: how long a network takes
 does not depend on them.
 
@@ -38,7 +38,8 @@ does not depend on them.
   `Client` with its certificates; *with picture*: also W(x) and its RGBA picture. *Five classes*: in one
   call.
 - *conventional*: torchvision's network of the same architecture, exported by `torch.onnx.export` and run with the
-  settings of our graphs. "÷ conventional" is the ratio to it in ONNX Runtime, "there" on the same device.
+  settings of our graphs, each batch as a whole. "÷ conventional" is the ratio to it in ONNX Runtime, "there" on the
+  same device.
 - *reference*: the public package `bcos` in torch, with frozen parameters. *In batch*: autograd of the largest logits of
   a batch in explanation mode, times the image; `explain()`: its own call, for one image, which also draws the picture.
 - *Cold start*: from the start of Python to the first explanation. *Peak MB*: the most memory of a process that explains

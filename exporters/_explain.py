@@ -60,7 +60,8 @@ def resolve_targets(logits: Tensor, targets: Tensor) -> Tensor:
     """Ranks → classes; classes stay."""
     ranked = logits.topk(min(logits.shape[1], MOST_RANKS), dim=1).indices
     rank = (-targets - 1).clamp(min=0)
-    if targets.ndim == 1:  # rows and images meet by broadcasting, which no gathering operator does
+    # Rows and images meet by broadcasting, which no gathering operator does, and OpenVINO expands wrongly at times.
+    if targets.ndim == 1:
         is_rank = rank.unsqueeze(1) == torch.arange(ranked.shape[1])
         by_rank = torch.where(is_rank, ranked, 0).sum(1)
     else:

@@ -24,7 +24,7 @@ from bcos_sdk.exporters._ops import (
     reshape_sample,
     to_half,
 )
-from bcos_sdk.exporters._program import Program, bind, is_constant, path_of
+from bcos_sdk.exporters._program import Program, bind, is_constant, is_uniform, path_of
 
 __all__ = ["in_half", "is_cotangent", "layer_of", "operands", "products", "settings"]
 
@@ -88,8 +88,7 @@ def _is_sum(program: Program, node: fx.Node) -> bool:
     first, second = map(_moved, operands(node))
     for factor in (first, second):
         if is_constant(factor):
-            weights = program.value_of(factor)
-            return bool((weights == weights.flatten()[0]).all())
+            return is_uniform(program.value_of(factor))
     return first is second
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 
-__all__ = ["Program", "bind", "is_constant", "is_floating", "pair", "path_of", "sample_shape", "shape_of"]
+__all__ = ["Program", "bind", "is_constant", "is_floating", "is_uniform", "pair", "path_of", "sample_shape", "shape_of"]
 
 
 class Program:
@@ -104,6 +104,11 @@ class Program:
         node.replace_all_uses_with(new)
         self.graph.erase_node(node)
         return new
+
+
+def is_uniform(weights: Tensor) -> bool:
+    """Whether all numbers are alike: a product with them only adds up."""
+    return bool((weights == weights.flatten()[0]).all())
 
 
 def path_of(node: fx.Node) -> str:

@@ -72,7 +72,7 @@ class Trial:
         self._batches = sorted({1, min(2, max_batch), min(3, max_batch), max_batch})
 
     def judge(self, graphs: GraphFiles, precision: GraphPrecision = "fp32") -> tuple[Parity, ...]:
-        """Figures at batch 1, 2, 3 and max, for the worse of the two explain graphs.
+        """Figures at batch 1, 2, 3 and max; at the first and the last, for the worse of the two explain graphs.
 
         One that is over its limit, or is not a number, is a `ParityError`.
         """

@@ -44,7 +44,7 @@ def test_the_page_of_figures_is_made_from_the_report() -> None:
 def test_the_page_of_figures_has_a_table_for_every_model() -> None:
     page = script("make_benchmarks").page(sample_report(model_record(), model_record("vgg11_bnu", notes=("a note",))))
     assert "| explain, cpu | 8 | 20.0 | 10.0 | 50.0 | 2.50 | 1.40 |" in page
-    assert "| explain ÷ conventional forward, batch 8 | resnet50 | ≤ 2.4 | 2.50, missed | 1.25, met |" in page
+    assert "| explain ÷ conventional in ONNX Runtime, batch 8 | resnet50 | ≤ 2.4 | 2.50, missed | 1.25, met |" in page
     assert "## vgg11_bnu, 224×224, fp32, exported in 12.3 s" in page
     assert "*a note*" in page
     assert "{" not in page

@@ -27,16 +27,18 @@ _Form: TypeAlias = tuple[tuple[str, int], ...]
 _ANY = -1
 
 _DEVICE = Device("openvino")
+# Two threads are as fast with one image as with eight. That more need more images, each a share, is a guess.
 _THREADS_PER_IMAGE = 2
+_MOST_AT_ONCE = 8
 _TELEMETRY = "openvino_telemetry"
 # Of its messages, the lines that say where in its source something was noticed, and not what.
 _WHERE = ("Exception from ", "Check '")
 _LACKS_AN_OPERATOR = ("OpConversionFailure", "does not support the following ONNX operations")  # since 2026.4, before
 
 
-def open_openvino_graph(graph: Path | bytes, *, threads: int | None) -> OpenvinoGraph:
+def open_openvino_graph(graph: Path | bytes, *, threads: int | None, in_parts: bool = True) -> OpenvinoGraph:
     """The graph, compiled; a `BundleError` if it is broken, a `DeviceError` if OpenVINO does not have an operator."""
-    opened = OpenvinoGraph(graph, threads)
+    opened = OpenvinoGraph(graph, threads, in_parts=in_parts)
     opened.load()
     return opened
 
@@ -45,31 +47,35 @@ class OpenvinoGraph:
     """One graph that is compiled for some images at a time, and runs larger batches in parts.
 
     Where all sizes are known OpenVINO joins operators into kernels that it does not make for a batch of any size, and
-    parts of a batch take less memory and no more time than the whole. Every output is computed and only those asked
+    parts of a batch take less memory than the whole. Every output is computed and only those asked
     for are copied: without W(x) among its results the compiled graph takes as long.
     """
 
-    def __init__(self, graph: Path | bytes, threads: int | None) -> None:
+    def __init__(self, graph: Path | bytes, threads: int | None, *, in_parts: bool = True) -> None:
         self._graph = graph
         self._threads = threads
-        self._at_once = max(1, (threads or os.cpu_count() or 1) // _THREADS_PER_IMAGE)
+        self._at_once = images_at_once(threads or _cores()) if in_parts else None
+        self._model: Any = None
         self._takes: dict[str, tuple[Any, np.dtype[Any]]] = {}
         self._requests: dict[_Form, Any] = {}
         self._closed = False
 
     def load(self) -> None:
-        """Compile it for one image, or say what is wrong with it."""
-        model = self._read()
-        for port in model.inputs:
+        """Read it, once and for all, and compile it for one image, or say what is wrong with it."""
+        try:
+            self._model = import_openvino().Core().read_model(self._graph)
+        except Exception as error:  # OpenVINO's errors have no common base but this
+            raise self._unread(error) from error
+        for port in self._model.inputs:
             takes = port.partial_shape, np.dtype(port.element_type.to_dtype())
             self._takes.update(dict.fromkeys(port.names, takes))
-        self._request_for(tuple((port.any_name, 1) for port in model.inputs))
+        self._request_for(tuple((port.any_name, 1) for port in self._model.inputs))
 
     def run(self, feed: Mapping[str, npt.NDArray[Any]], outputs: Mapping[str, Tensor]) -> Arrays:
         assert not self._closed, "it was closed"
         self._check(feed)
-        results: Arrays = {name: np.empty(tensor.shape, tensor.dtype) for name, tensor in outputs.items()}
         try:
+            results: Arrays = {name: np.empty(tensor.shape, tensor.dtype) for name, tensor in outputs.items()}
             for part, form in self._parts(feed):
                 self._run_part({name: array[part] for name, array in feed.items()}, form, results, part)
         except BcosError:
@@ -84,6 +90,7 @@ class OpenvinoGraph:
 
     def close(self) -> None:
         self._closed = True
+        self._model = None
         self._requests.clear()  # the compiled graphs end with their last reference
 
     def _parts(self, feed: Mapping[str, npt.NDArray[Any]]) -> Iterator[tuple[slice, _Form]]:
@@ -95,7 +102,7 @@ class OpenvinoGraph:
         (count,) = counts
         start = 0
         while start < count:
-            size = self._at_once if count - start >= self._at_once else 1
+            size = _power_of_two(min(count - start, self._at_once)) if self._at_once else count
             yield slice(start, start + size), tuple((name, size) for name in feed)
             start += size
 
@@ -118,20 +125,16 @@ class OpenvinoGraph:
             self._requests[form] = self._compile(form)
         return self._requests[form]
 
-    def _read(self) -> Any:
-        try:
-            return import_openvino().Core().read_model(self._graph)
-        except Exception as error:  # OpenVINO's errors have no common base but this
-            raise self._unread(error) from error
-
     def _compile(self, form: _Form) -> Any:
-        model = self._read()
         try:
+            model = self._model.clone()
             repair(model)
             join_norms(model)
             model.reshape({name: _with_first_axis(model.input(name).partial_shape, size) for name, size in form})
             compiled = import_openvino().Core().compile_model(model, "CPU", _options(self._threads))
             return compiled.create_infer_request()
+        except BcosError:
+            raise
         except Exception as error:
             raise self._uncompiled(error) from error
 
@@ -166,6 +169,21 @@ class OpenvinoGraph:
     @property
     def _name(self) -> str:
         return self._graph.name if isinstance(self._graph, Path) else "the graph"
+
+
+def images_at_once(threads: int) -> int:
+    """A power of two: each is compiled for by itself, and there are few of them."""
+    return _power_of_two(min(max(1, threads // _THREADS_PER_IMAGE), _MOST_AT_ONCE))
+
+
+def _power_of_two(number: int) -> int:
+    """The largest that is not larger."""
+    return 1 << (number.bit_length() - 1)
+
+
+def _cores() -> int:
+    """Those that this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _with_first_axis(shape: Any, size: int) -> Any:

@@ -18,6 +18,7 @@ def join_norms(model: Any) -> int:
             continue
         norm = operators.reduce_l2(source, node.input_value(1), keep_dims=node.get_attributes()["keep_dims"])
         square = operators.multiply(norm, norm).output(0)
+        square.set_names(node.output(0).get_names())
         for consumer in node.output(0).get_target_inputs():
             consumer.replace_source_output(square)
         joined += 1

@@ -27,17 +27,20 @@ _TF32_LIMITS = {"logits": 4e-3, "weights": 8e-2}  # as many digits as half, and 
 
 
 class SelfTestedBackend:
-    """A backend that runs the bundle's golden image through each graph when it is first used, or at once."""
+    """A backend that runs the bundle's golden image through each graph when it is first used, or at once.
+
+    Where another size is another program, through that too.
+    """
 
     def __init__(self, backend: Backend, bundle: Bundle, *, at_once: bool) -> None:
         self._backend = backend
         self._bundle = bundle
         self._golden = bundle.golden()
         self._image = encode(self._golden.pixels)[None]
-        self._tested: set[Callable[[], None]] = set()
+        self._tested: set[tuple[object, ...]] = set()
         if at_once:  # whether a device takes the graphs, and computes them rightly, shows only now
-            self._once(self._test_predict)
-            self._once(self._test_explain)
+            self._once(self._test_predict, 1)
+            self._once(self._test_explain, 1, 1)
 
     @property
     def device(self) -> Device:
@@ -48,30 +51,45 @@ class SelfTestedBackend:
         return self._backend.precision
 
     def predict(self, images: Floats) -> Floats:
-        self._once(self._test_predict)
+        self._once(self._test_predict, len(images) if self._is_compiled_by_size else 1)
         return self._backend.predict(images)
 
     def explain(self, images: Floats, targets: Integers, *, weights: bool) -> ExplainOutputs:
-        self._once(self._test_explain)
+        count, several = targets.shape[0], targets.shape[1] > 1
+        if not self._is_compiled_by_size:
+            self._once(self._test_explain, 1, 1)
+        elif several:
+            self._once(self._test_explain, 1, 2)
+        else:
+            self._once(self._test_explain, count, 1)
         return self._backend.explain(images, targets, weights=weights)
 
     def close(self) -> None:
         self._backend.close()
 
-    def _once(self, test: Callable[[], None]) -> None:
-        if test not in self._tested:
-            test()
-            self._tested.add(test)
+    @property
+    def _is_compiled_by_size(self) -> bool:
+        """Whether other numbers of images or targets are other programs, of which each must prove itself."""
+        return self.device.kind == "openvino"
 
-    def _test_predict(self) -> None:
-        self._compare("logits", self._backend.predict(self._image)[0], self._golden.logits)
+    def _once(self, test: Callable[..., None], *sizes: int) -> None:
+        if (test, *sizes) not in self._tested:
+            test(*sizes)
+            self._tested.add((test, *sizes))
 
-    def _test_explain(self) -> None:
-        targets = np.array([[self._golden.target]], np.int64)
-        outputs = self._backend.explain(self._image, targets, weights=True)
-        self._compare("logits", outputs.logits[0], self._golden.logits)
+    def _test_predict(self, count: int) -> None:
+        for logits in self._backend.predict(np.repeat(self._image, count, axis=0)):
+            self._compare("logits", logits, self._golden.logits)
+
+    def _test_explain(self, count: int, targets: int) -> None:
+        images = np.repeat(self._image, count, axis=0)
+        asked = np.full((count, targets), self._golden.target, np.int64)
+        outputs = self._backend.explain(images, asked, weights=True)
         assert outputs.weights is not None
-        self._compare("weights", outputs.weights[0, 0], self._golden.weights)
+        for logits, rows in zip(outputs.logits, outputs.weights, strict=True):
+            self._compare("logits", logits, self._golden.logits)
+            for weights in rows:
+                self._compare("weights", weights, self._golden.weights)
 
     def _compare(self, name: str, value: npt.NDArray[Any], truth: npt.NDArray[Any]) -> None:
         distance = float(np.linalg.norm((value - truth).astype(np.float64)))

@@ -103,4 +103,8 @@ def without_comparison(subject: Subject, comparison: Comparison) -> str | None:
         from bcos_sdk.benchmark._conventional import has_conventional
 
         known, whose = has_conventional(subject.spec, subject.bundle.manifest.input.size), "torchvision has no network"
-    return None if known else f"not compared ({comparison}): {whose} for {subject.spec.name}"
+    if not known:
+        return f"not compared ({comparison}): {whose} for {subject.spec.name}"
+    if subject.spec.architecture.classes != subject.bundle.manifest.classes:
+        return f"not compared ({comparison}): {subject.spec.name} has another number of classes in the registry"
+    return None

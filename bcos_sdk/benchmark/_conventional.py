@@ -102,12 +102,12 @@ def export_conventional(network: Any, size: tuple[int, int], path: Path) -> None
 
 
 def open_conventional(path: Path, device: str, threads: int, classes: int) -> Callable[[Floats], Floats] | None:
-    """The forward on that device, with the settings that our graphs have there; None if it is not run there."""
+    """The forward of whole batches on that device; None if it is not run there."""
     graph: Graph
     if device == "cpu":
         graph = open_session_graph(path, Device("cpu"), threads=threads, tf32=False)
     elif device == "openvino":
-        graph = open_openvino_graph(path, threads=threads)
+        graph = open_openvino_graph(path, threads=threads, in_parts=False)
     else:
         return None
 

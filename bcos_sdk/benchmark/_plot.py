@@ -8,6 +8,7 @@ from bcos_sdk._aside import written_aside
 from bcos_sdk._extras import require
 from bcos_sdk.benchmark._report import ModelRecord, Report, Side
 from bcos_sdk.benchmark._tables import describe, three_digits
+from bcos_sdk.errors import OutputError
 
 __all__ = ["check_plot", "draw_plot"]
 
@@ -39,8 +40,11 @@ def draw_plot(report: Report, path: Path) -> None:
     sides = {timing.side for model in report.models for timing in model.timings}
     patches = [Patch(color=_COLOURS[side], label=_NAMES[side]) for side in _COLOURS if side in sides]
     figure.legend(handles=patches, loc="outside upper center", ncols=len(patches), frameon=False)
-    with written_aside(path) as aside:
-        figure.savefig(aside, format=path.suffix[1:].lower(), dpi=110, metadata={_DATE[path.suffix.lower()]: None})
+    try:
+        with written_aside(path) as aside:
+            figure.savefig(aside, format=path.suffix[1:].lower(), dpi=110, metadata={_DATE[path.suffix.lower()]: None})
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}", source=str(path)) from error
 
 
 _DATE = {".png": "Software", ".svg": "Date"}

@@ -35,7 +35,7 @@ logger = logging.getLogger("bcos_sdk")
 _PHOTOGRAPH = (375, 500)
 _NEEDS: dict[Comparison, tuple[str, ...]] = {
     "reference": ("torch", "bcos", "einops", "torchvision"),
-    "conventional": ("torch", "onnx", "onnxscript", "torchvision"),
+    "conventional": ("torch", "onnx", "onnxruntime", "onnxscript", "torchvision"),
 }
 _PURPOSES: dict[Comparison, str] = {
     "reference": "Comparing with the reference package",
@@ -71,20 +71,19 @@ class Options:
                 raise unavailable(device, problem)
 
 
-def run_benchmark(options: Options, progress: Callable[[str], None] = lambda _stage: None) -> Report:
-    """Measure all models; `progress` is told each stage as it begins."""
+def run_benchmark(
+    options: Options,
+    progress: Callable[[str], None] = lambda _stage: None,
+    keep: Callable[[Report], None] = lambda _report: None,
+) -> Report:
+    """Measure all models; `progress` is told each stage as it begins, `keep` is given the report after each model."""
     options.check()
     machine = describe_machine()
     if machine.is_busy:
         logger.warning("the machine is busy (load %.1f): ratios of this run say little", machine.load)
     progress("import bcos_sdk")
     imported = measure_import()
-    models = []
-    for model in options.models:
-        with _torch_threads(options), tempfile.TemporaryDirectory(prefix="bcos-sdk-benchmark-") as workspace:
-            told = partial(_about, model, progress)
-            models.append(_measure(model, options, Path(workspace), told))
-    return Report(
+    report = Report(
         machine=machine,
         threads=options.threads,
         rounds=options.rounds,
@@ -92,8 +91,14 @@ def run_benchmark(options: Options, progress: Callable[[str], None] = lambda _st
         devices=options.devices,
         against=options.against,
         imported=imported,
-        models=tuple(models),
+        models=(),
     )
+    for model in options.models:
+        with _torch_threads(options), tempfile.TemporaryDirectory(prefix="bcos-sdk-benchmark-") as workspace:
+            measured = _measure(model, options, Path(workspace), partial(_about, model, progress))
+        report = report.model_copy(update={"models": (*report.models, measured)})
+        keep(report)
+    return report
 
 
 @contextmanager

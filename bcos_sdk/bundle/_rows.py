@@ -22,6 +22,7 @@ def explain_by_rows(
     `run` takes images and rows of targets: one for each image, or any number for one image. One target for each image
     is one run; of several, each image has its own, which computes its forward pass once.
     """
+    assert len(images), "a batch has images"
     if targets.shape[1] == 1:
         outputs = run(images, targets[:, 0])
         return {name: value if name == _PER_IMAGE else value[:, None] for name, value in outputs.items()}

@@ -174,13 +174,17 @@ class Client(AsyncCalls):
         return in_place(outcomes)
 
     def warmup(self) -> None:
-        """Load both graphs and run them at the smallest and the largest batch, so that no real call pays for it."""
+        """Load the graphs and run them at the smallest and the largest batch, and with several targets of one image.
+
+        No real call pays for it then.
+        """
         self._check_process()
         image = encode(np.full((*self._manifest.input.size, 3), 128, np.uint8))
-        for count in {1, self._max_batch}:
+        several = min(2, self._manifest.ranks)
+        for count, top_k in {(1, several), (1, 1), (self._max_batch, 1)}:
             predictions = self._engine.predictions([image] * count, Deadline(None), top_k=1)
             explanations = self._engine.explanations(
-                [image] * count, Deadline(None), targets=None, top_k=1, weights=False
+                [image] * count, Deadline(None), targets=None, top_k=top_k, weights=False
             )
             for _, outcome in chain(predictions, explanations):
                 if isinstance(outcome, BcosError):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bcos_sdk.exporters._ops import conv_transpose
-from bcos_sdk.exporters._program import Program, bind, is_constant, path_of, shape_of
+from bcos_sdk.exporters._program import Program, bind, is_constant, is_uniform, path_of, shape_of
 
 __all__ = ["split_phases"]
 
@@ -36,7 +36,9 @@ def split_phases(program: Program) -> int:
     for node in list(program.graph.find_nodes(op="call_function", target=conv_transpose)) if program.by_rows else ():
         a = bind(node)
         axes = _axes(a)
-        if axes is None:
+        if axes is None or is_uniform(
+            program.value_of(a.weight)
+        ):  # half precision leaves sums alone, and knows them so
             continue
         (stride, _), (rows, columns) = a.stride, axes
         weight = _phases(program.value_of(a.weight), stride, a.padding, axes)

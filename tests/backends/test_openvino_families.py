@@ -59,7 +59,7 @@ def case_of(network: nn.Module, size: Size, folder: Path, targets: Tensor = TARG
         x,
         consult(network, x, targets),
         onnx.load(paths["explain"], load_external_data=False).graph.output[-1].type.tensor_type.shape.dim[2].dim_value,
-        {name: open_openvino_graph(path, threads=2) for name, path in paths.items()},
+        {name: open_openvino_graph(path, threads=4) for name, path in paths.items()},  # two images at once, and one
         {name: open_session_graph(path, Device("cpu"), threads=2, tf32=False) for name, path in paths.items()},
     )
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from onnx import helper
-from support.bundles import cropped, random_pixels, small_bundle
+from support.bundles import copy_of, cropped, random_pixels, small_bundle
 from support.tiny_onnx import write_onnx
 
-from bcos_sdk.backends import Device, _openvino
+from bcos_sdk.backends import Device, _openvino, open_backend
 from bcos_sdk.backends._graphs import Arrays, Tensor, explain_outputs
 from bcos_sdk.backends._onnxruntime import open_session_graph
-from bcos_sdk.backends._openvino import open_openvino_graph
+from bcos_sdk.backends._openvino import OpenvinoGraph, images_at_once, open_openvino_graph
 from bcos_sdk.backends._openvino_tuning import join_norms
+from bcos_sdk.bundle import open_bundle
+from bcos_sdk.errors import SelfTestError
 from bcos_sdk.images import encode
 
 pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="pip install 'bcos-sdk[openvino]'")
@@ -26,19 +29,53 @@ def batch(count: int) -> npt.NDArray[np.float32]:
     return np.stack([encode(cropped(pixels)) for pixels in random_pixels(count)])
 
 
-@pytest.mark.parametrize(("threads", "sizes"), [(1, {1}), (2, {1}), (4, {1, 2}), (7, {1, 3})])
+@pytest.mark.parametrize(("threads", "sizes"), [(1, {1}), (2, {1}), (5, {1, 2}), (8, {1, 2, 4})])
 def test_batches_run_in_parts_that_the_graph_was_compiled_for(threads: int, sizes: set[int]) -> None:
     path = small_bundle().explain_rows_graph
     assert path is not None
     graph = open_openvino_graph(path, threads=threads)
-    feed: Arrays = {"image": batch(8), "targets": np.arange(8) % 7 - 1}
-    planned = explain_outputs(small_bundle().manifest, 8, (8,), weights=True)
+    feed: Arrays = {"image": batch(7), "targets": np.arange(7) - 1}
+    planned = explain_outputs(small_bundle().manifest, 7, (7,), weights=True)
     got = graph.run(feed, planned)
     assert {size for form in graph._requests for _name, size in form} == sizes
     expected = open_session_graph(path, Device("cpu"), threads=1, tf32=False).run(feed, planned)
     for name, array in got.items():
         assert array.shape == planned[name].shape
         np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(("threads", "images"), [(1, 1), (2, 1), (3, 1), (4, 2), (7, 2), (8, 4), (16, 8), (64, 8)])
+def test_more_threads_take_more_images_at_once(threads: int, images: int) -> None:
+    assert images_at_once(threads) == images
+
+
+@pytest.mark.parametrize(("images", "targets"), [(2, 1), (1, 2)])
+def test_each_size_proves_itself_before_it_is_used(images: int, targets: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the programs that a graph is compiled to is wrong, and its explanations add up all the same."""
+    run_part = OpenvinoGraph._run_part
+
+    def faulty(self: OpenvinoGraph, feed: Arrays, form: Any, results: Arrays, part: slice) -> None:
+        run_part(self, feed, form, results, part)
+        if max(len(array) for array in feed.values()) == 2:
+            for name in {"logits", "contributions", "bias_terms", "weights"} & results.keys():
+                results[name][part] *= 1.2
+
+    monkeypatch.setattr(OpenvinoGraph, "_run_part", faulty)
+    backend = open_backend(small_bundle(), "openvino", threads=4)
+    backend.explain(batch(1), np.array([[0]]), weights=False)
+    with pytest.raises(SelfTestError):
+        backend.explain(batch(images), np.zeros((images, targets), np.int64), weights=False)
+
+
+def test_files_that_change_later_do_not_change_what_runs(tmp_path: Path) -> None:
+    folder = copy_of(small_bundle(), tmp_path / "bundle")
+    backend = open_backend(open_bundle(folder), "openvino", threads=4)
+    before = backend.explain(batch(1), np.array([[0]]), weights=False)
+    for name in ("explain_rows.onnx", "weights.bin"):
+        (folder / name).unlink()
+        (folder / name).write_bytes(b"another export")
+    after = backend.explain(batch(2), np.array([[0], [1]]), weights=False)
+    np.testing.assert_allclose(after.contributions[0], before.contributions[0], rtol=1e-4, atol=1e-6)
 
 
 def test_targets_of_one_image_share_a_compiled_graph() -> None:

@@ -24,6 +24,7 @@ from bcos_sdk.benchmark._reference import explain_in_batch, predict_in_batch
 from bcos_sdk.benchmark._samples import sample_images, top_targets
 from bcos_sdk.benchmark._subjects import Subject
 from bcos_sdk.benchmark._torchvision import import_torchvision
+from bcos_sdk.bundle import Bundle
 from bcos_sdk.exporters import export
 from bcos_sdk.registry import InputSpec, builtin_registry
 
@@ -151,6 +152,9 @@ def test_what_has_no_counterpart_is_noted(subject: Subject) -> None:
     assert "no entry point for cifar10_resnet20" in str(without_comparison(cifar, "reference"))
     assert "torchvision has no network for cifar10_resnet20" in str(without_comparison(cifar, "conventional"))
     assert "the registry knows no model 'own'" in str(without_comparison(own, "reference"))
+    tuned = subject.bundle.manifest.model_copy(update={"classes": 7})
+    seven = Subject("resnet18", Bundle(subject.bundle.path, tuned), REGISTRY["resnet18"])
+    assert "resnet18 has another number of classes" in str(without_comparison(seven, "conventional"))
 
 
 def test_samples() -> None:

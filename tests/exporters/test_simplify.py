@@ -208,6 +208,13 @@ def test_split_phases_leaves_alone_what_has_groups_or_dilation(options: dict[str
     check(simplify.split_phases, explained(network(layer), by_rows=True), count=0)
 
 
+def test_split_phases_leaves_sums_alone() -> None:
+    layer = nn.Conv2d(6, 8, 2, stride=2, bias=False)
+    module = network(layer)
+    nn.init.constant_(layer.weight, 0.25)
+    check(simplify.split_phases, explained(module, by_rows=True), count=0)
+
+
 @given(st.integers(1, 9), st.integers(2, 4), st.integers(0, 4), st.integers(4, 9), st.integers(1, 3))
 @settings(max_examples=40, deadline=None)
 def test_phases_woven_together_are_the_transposed_convolution(
