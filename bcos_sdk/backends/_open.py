@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from bcos_sdk import errors
 from bcos_sdk._extras import require
 from bcos_sdk.backends._devices import PROVIDERS, Device, parse_device, problem_of, unavailable
 from bcos_sdk.backends._graphs import Graph, GraphBackend
@@ -16,15 +17,6 @@ from bcos_sdk.backends._openvino import open_openvino_graph
 from bcos_sdk.backends._selftest import SelfTestedBackend
 from bcos_sdk.backends._tensorrt import open_engine_graph
 from bcos_sdk.bundle import Bundle
-from bcos_sdk.errors import (
-    BundleError,
-    DeviceError,
-    EngineError,
-    InferenceError,
-    MissingExtraError,
-    OutputError,
-    SelfTestError,
-)
 
 __all__ = ["open_backend"]
 
@@ -33,13 +25,13 @@ logger = logging.getLogger("bcos_sdk")
 _BEST_FIRST = (Device("tensorrt"), Device("cuda"), Device("openvino"))
 # What the CPU would fail with as well is left to it to say.
 _PASSED_OVER = (
-    BundleError,
-    DeviceError,
-    EngineError,
-    InferenceError,
-    MissingExtraError,
-    OutputError,
-    SelfTestError,
+    errors.BundleError,
+    errors.DeviceError,
+    errors.EngineError,
+    errors.InferenceError,
+    errors.MissingExtraError,
+    errors.OutputError,
+    errors.SelfTestError,
 )
 
 

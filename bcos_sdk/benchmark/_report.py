@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
 from typing_extensions import Self
 
+from bcos_sdk._faults import first_faults
 from bcos_sdk.errors import InputError
 
 __all__ = [
@@ -170,5 +171,4 @@ class Report(_Record):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5]]
-            raise InputError(f"this is no report of a benchmark: {'; '.join(faults)}") from None
+            raise InputError(f"this is no report of a benchmark: {first_faults(error)}") from None

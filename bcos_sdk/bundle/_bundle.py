@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from pydantic import ValidationError
 
+from bcos_sdk._faults import first_faults
 from bcos_sdk._hashing import sha256_of
 from bcos_sdk._paths import builtin_dir
 from bcos_sdk.bundle._golden import Golden
@@ -119,8 +120,7 @@ def _read_manifest(folder: Path) -> Manifest:
     try:
         return Manifest.model_validate(document)
     except ValidationError as error:
-        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
-        raise _invalid(folder, f"{MANIFEST} is faulty: {'; '.join(faults[:5])}") from error
+        raise _invalid(folder, f"{MANIFEST} is faulty: {first_faults(error)}") from error
 
 
 def _check_file(folder: Path, name: str, record: FileRecord) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 from typing_extensions import Self
 
+from bcos_sdk._faults import first_faults
 from bcos_sdk.errors import InputError
 from bcos_sdk.results._arrays import ARRAYS
 
@@ -30,5 +31,4 @@ class Record(BaseModel):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5]]
-            raise InputError(f"this is no {cls.__name__}: {'; '.join(faults)}") from None
+            raise InputError(f"this is no {cls.__name__}: {first_faults(error)}") from None

@@ -10,7 +10,7 @@ from torch import fx
 from bcos_sdk.exporters import _ops as ops
 from bcos_sdk.exporters._emit import Emitter
 from bcos_sdk.exporters._program import bind, shape_of
-from bcos_sdk.exporters.onnx_ops._table import extra_padding, fold, spells, unfold, window
+from bcos_sdk.exporters.onnx_ops._table import extra_padding, spells, unfold, window
 
 aten = torch.ops.aten
 
@@ -61,5 +61,7 @@ def _flip(e: Emitter, weight: fx.Node, groups: int) -> str:
 
 def _folded(e: Emitter, node: fx.Node, ct: fx.Node, kind: str, weight: Any, **attributes: Any) -> str:
     """[B, K, …] → [B·K, …] → the operator → [B, K, …]; rows need no folding."""
-    result = e.op(kind, fold(e, ct), weight, **attributes)
-    return result if len(shape_of(node)) == 4 else unfold(e, result, node)
+    if len(shape_of(ct)) == 4:
+        return e.op(kind, ct, weight, **attributes)
+    flat = e.op("Reshape", ct, e.ints(-1, *shape_of(ct)[2:]))
+    return unfold(e, e.op(kind, flat, weight, **attributes), node)

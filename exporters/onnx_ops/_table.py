@@ -10,7 +10,7 @@ from bcos_sdk.exporters._emit import EmitRule, Emitter
 from bcos_sdk.exporters._program import pair, shape_of
 from bcos_sdk.exporters._registrar import registrar
 
-__all__ = ["RULES", "extra_padding", "fold", "positive", "spells", "unfold", "window"]
+__all__ = ["RULES", "extra_padding", "positive", "spells", "unfold", "window"]
 
 RULES: dict[Any, EmitRule] = {}
 
@@ -32,11 +32,6 @@ def window(stride: Any, padding: Any, dilation: Any = 1) -> dict[str, list[int]]
 def extra_padding(left: tuple[int, int]) -> dict[str, list[int]]:
     """`output_padding`, where a stride has cut something off."""
     return {"output_padding": [*left]} if any(left) else {}
-
-
-def fold(e: Emitter, ct: fx.Node) -> str:
-    """The cotangent of a feature map as [rows, channels, height, width]: [B, K, …] → [B·K, …]."""
-    return e.value(ct) if len(shape_of(ct)) == 4 else e.op("Reshape", ct, e.ints(-1, *shape_of(ct)[2:]))
 
 
 def unfold(e: Emitter, flat: str, node: fx.Node) -> str:

@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from support.bundles import LABELS, SIZE, copy_of, cpu_backend, cropped, random_pixels, sign_again, small_bundle
+from support.bundles import (
+    LABELS,
+    SIZE,
+    copy_of,
+    cpu_backend,
+    encoded_batch,
+    sign_again,
+    small_bundle,
+)
 
 from bcos_sdk.backends import Device
 from bcos_sdk.backends._binding import BoundGraph
@@ -16,7 +24,6 @@ from bcos_sdk.backends._onnxruntime import HostGraph
 from bcos_sdk.backends._sessions import open_session, provider_options
 from bcos_sdk.bundle import Bundle, open_bundle
 from bcos_sdk.errors import BundleError, ClientClosedError, InferenceError
-from bcos_sdk.images import encode
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +32,9 @@ def session() -> Any:
     return open_session(bundle.explain_graph, Device("cpu"), 1, provider_options(Device("cpu")))
 
 
-def batch(count: int, seed: int = 0) -> npt.NDArray[np.float32]:
-    return np.stack([encode(cropped(pixels)) for pixels in random_pixels(count, seed)])
-
-
 def feed(count: int, targets: int, seed: int = 0) -> dict[str, npt.NDArray[Any]]:
     rows = np.random.default_rng(seed).integers(-2, len(LABELS) + 1, (count, targets))
-    return {"image": batch(count, seed), "targets": rows}
+    return {"image": encoded_batch(count, seed), "targets": rows}
 
 
 @pytest.mark.parametrize("weights", [False, True])
@@ -86,16 +89,18 @@ def test_buffers_are_made_on_the_device_that_was_asked_for(session: Any, monkeyp
 
 def test_who_only_predicts_never_loads_the_explain_graph() -> None:
     backend = cpu_backend(small_bundle())
-    backend.predict(batch(2))
+    backend.predict(encoded_batch(2))
     assert [path.name for path in backend._graphs] == ["predict.onnx"]
-    backend.explain(batch(1), np.array([[-1]]), weights=False)
+    backend.explain(encoded_batch(1), np.array([[-1]]), weights=False)
     assert [path.name for path in backend._graphs] == ["predict.onnx", "explain.onnx"]
 
 
 def test_both_graphs_agree_on_the_logits() -> None:
     backend = cpu_backend(small_bundle())
-    logits = backend.predict(batch(3))
-    np.testing.assert_allclose(backend.explain(batch(3), np.full((3, 1), -1), weights=False).logits, logits, rtol=1e-5)
+    logits = backend.predict(encoded_batch(3))
+    np.testing.assert_allclose(
+        backend.explain(encoded_batch(3), np.full((3, 1), -1), weights=False).logits, logits, rtol=1e-5
+    )
 
 
 def test_threads_reach_the_session() -> None:
@@ -109,7 +114,7 @@ def test_failures_while_running_are_typed() -> None:
         backend.predict(np.zeros((2, 6, 1, 1), np.float32))
     backend.close()
     with pytest.raises(ClientClosedError):
-        backend.predict(batch(1))
+        backend.predict(encoded_batch(1))
 
 
 def test_a_graph_that_onnxruntime_refuses(tmp_path: Any) -> None:
@@ -118,4 +123,4 @@ def test_a_graph_that_onnxruntime_refuses(tmp_path: Any) -> None:
     sign_again(folder)
     bundle: Bundle = open_bundle(folder)
     with pytest.raises(BundleError, match=r"cannot load .*explain\.onnx"):
-        cpu_backend(bundle).explain(batch(1), np.array([[0]]), weights=False)
+        cpu_backend(bundle).explain(encoded_batch(1), np.array([[0]]), weights=False)

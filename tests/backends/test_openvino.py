@@ -19,6 +19,7 @@ from support.bundles import (
     SIZE,
     copy_of,
     cropped,
+    encoded_batch,
     explain_by_autograd,
     random_pixels,
     sign_again,
@@ -39,14 +40,9 @@ from bcos_sdk.errors import (
     OutOfMemoryError,
     SelfTestError,
 )
-from bcos_sdk.images import encode
 
 pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="pip install 'bcos-sdk[openvino]'")
 ALONE = Device("openvino")
-
-
-def batch(count: int, seed: int = 0) -> npt.NDArray[np.float32]:
-    return np.stack([encode(cropped(pixels)) for pixels in random_pixels(count, seed)])
 
 
 @pytest.fixture
@@ -87,13 +83,13 @@ def test_results_stay_as_they_are_and_inputs_too() -> None:
     kept = []
     for seed, (count, targets) in enumerate([(2, 1), (2, 1), (4, 2), (2, 1)]):
         planned = explain_outputs(small_bundle().manifest, count, (count, targets), weights=True)
-        feed: Arrays = {"image": batch(count, seed), "targets": np.zeros((count, targets), np.int64)}
+        feed: Arrays = {"image": encoded_batch(count, seed), "targets": np.zeros((count, targets), np.int64)}
         got = graph.run(feed, planned)
         assert {name: (one.shape, one.dtype.name) for name, one in got.items()} == {
             name: (tensor.shape, tensor.dtype) for name, tensor in planned.items()
         }
         assert all(array.flags.owndata for array in got.values())
-        np.testing.assert_array_equal(feed["image"], batch(count, seed))
+        np.testing.assert_array_equal(feed["image"], encoded_batch(count, seed))
         kept.append((got, {name: array.copy() for name, array in got.items()}))
     for got, copy in kept:
         for name, array in got.items():
@@ -102,19 +98,19 @@ def test_results_stay_as_they_are_and_inputs_too() -> None:
 
 def test_w_of_x_is_given_on_request_only() -> None:
     backend = open_backend(small_bundle(), "openvino")
-    assert backend.explain(batch(1), np.array([[0]]), weights=False).weights is None
-    weights = backend.explain(batch(1), np.array([[0]]), weights=True).weights
+    assert backend.explain(encoded_batch(1), np.array([[0]]), weights=False).weights is None
+    weights = backend.explain(encoded_batch(1), np.array([[0]]), weights=True).weights
     assert weights is not None
     assert weights.shape == (1, 1, 6, *SIZE)
 
 
 def test_closing() -> None:
     backend = open_backend(small_bundle(), "openvino")
-    backend.predict(batch(2))
+    backend.predict(encoded_batch(2))
     backend.close()
     backend.close()
     with pytest.raises(ClientClosedError):
-        backend.predict(batch(1))
+        backend.predict(encoded_batch(1))
 
 
 @pytest.mark.parametrize(
@@ -231,9 +227,9 @@ def test_by_name_each_graph_is_loaded_and_tested_when_it_is_used(monkeypatch: py
     monkeypatch.setattr(OpenvinoGraph, "load", watched)
     backend = open_backend(small_bundle(), "openvino")
     assert loaded == []
-    backend.predict(batch(1))
+    backend.predict(encoded_batch(1))
     assert loaded == ["predict.onnx"]
-    backend.explain(batch(1), np.array([[0]]), weights=False)
+    backend.explain(encoded_batch(1), np.array([[0]]), weights=False)
     assert loaded == ["predict.onnx", "explain_rows.onnx"]
 
 
@@ -243,7 +239,7 @@ def test_a_device_that_computes_wrongly_is_refused(tmp_path: Path) -> None:
     (weights * 1.01).astype(np.float32).tofile(folder / "weights.bin")
     sign_again(folder)
     with pytest.raises(SelfTestError, match="on openvino"):
-        open_backend(open_bundle(folder), "openvino").predict(batch(1))
+        open_backend(open_bundle(folder), "openvino").predict(encoded_batch(1))
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

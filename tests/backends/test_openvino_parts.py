@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from onnx import helper
-from support.bundles import copy_of, cropped, random_pixels, small_bundle
+from support.bundles import copy_of, encoded_batch, small_bundle
 from support.tiny_onnx import write_onnx
 
 from bcos_sdk.backends import Device, _openvino, open_backend
@@ -20,13 +19,8 @@ from bcos_sdk.backends._openvino import OpenvinoGraph, images_at_once, open_open
 from bcos_sdk.backends._openvino_tuning import join_norms
 from bcos_sdk.bundle import open_bundle
 from bcos_sdk.errors import SelfTestError
-from bcos_sdk.images import encode
 
 pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="pip install 'bcos-sdk[openvino]'")
-
-
-def batch(count: int) -> npt.NDArray[np.float32]:
-    return np.stack([encode(cropped(pixels)) for pixels in random_pixels(count)])
 
 
 @pytest.mark.parametrize(("threads", "sizes"), [(1, {1}), (2, {1}), (5, {1, 2}), (8, {1, 2, 4})])
@@ -34,7 +28,7 @@ def test_batches_run_in_parts_that_the_graph_was_compiled_for(threads: int, size
     path = small_bundle().explain_rows_graph
     assert path is not None
     graph = open_openvino_graph(path, threads=threads)
-    feed: Arrays = {"image": batch(7), "targets": np.arange(7) - 1}
+    feed: Arrays = {"image": encoded_batch(7), "targets": np.arange(7) - 1}
     planned = explain_outputs(small_bundle().manifest, 7, (7,), weights=True)
     got = graph.run(feed, planned)
     assert {size for form in graph._requests for _name, size in form} == sizes
@@ -62,19 +56,19 @@ def test_each_size_proves_itself_before_it_is_used(images: int, targets: int, mo
 
     monkeypatch.setattr(OpenvinoGraph, "_run_part", faulty)
     backend = open_backend(small_bundle(), "openvino", threads=4)
-    backend.explain(batch(1), np.array([[0]]), weights=False)
+    backend.explain(encoded_batch(1), np.array([[0]]), weights=False)
     with pytest.raises(SelfTestError):
-        backend.explain(batch(images), np.zeros((images, targets), np.int64), weights=False)
+        backend.explain(encoded_batch(images), np.zeros((images, targets), np.int64), weights=False)
 
 
 def test_files_that_change_later_do_not_change_what_runs(tmp_path: Path) -> None:
     folder = copy_of(small_bundle(), tmp_path / "bundle")
     backend = open_backend(open_bundle(folder), "openvino", threads=4)
-    before = backend.explain(batch(1), np.array([[0]]), weights=False)
+    before = backend.explain(encoded_batch(1), np.array([[0]]), weights=False)
     for name in ("explain_rows.onnx", "weights.bin"):
         (folder / name).unlink()
         (folder / name).write_bytes(b"another export")
-    after = backend.explain(batch(2), np.array([[0], [1]]), weights=False)
+    after = backend.explain(encoded_batch(2), np.array([[0], [1]]), weights=False)
     np.testing.assert_allclose(after.contributions[0], before.contributions[0], rtol=1e-4, atol=1e-6)
 
 
@@ -84,7 +78,7 @@ def test_targets_of_one_image_share_a_compiled_graph() -> None:
     graph = open_openvino_graph(path, threads=1)
     for count in (2, 5, 3):
         planned = explain_outputs(small_bundle().manifest, 1, (count,), weights=False)
-        assert graph.run({"image": batch(1), "targets": np.arange(count)}, planned)["classes"].tolist() == [
+        assert graph.run({"image": encoded_batch(1), "targets": np.arange(count)}, planned)["classes"].tolist() == [
             *range(count)
         ]
     assert set(graph._requests) == {(("image", 1), ("targets", 1)), (("image", 1), ("targets", -1))}

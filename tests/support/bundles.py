@@ -23,6 +23,7 @@ from bcos_sdk.backends._graphs import GraphBackend
 from bcos_sdk.backends._onnxruntime import open_session_graph
 from bcos_sdk.bundle import Bundle
 from bcos_sdk.exporters import export
+from bcos_sdk.images import encode
 from bcos_sdk.models.layers import BcosConv2d
 from bcos_sdk.registry import InputSpec
 
@@ -105,6 +106,11 @@ def random_pixels(count: int, seed: int = 0, size: tuple[int, int] = (32, 45)) -
 def cropped(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """What the network sees of an image of `random_pixels`."""
     return pixels[6:26, 8:36]
+
+
+def encoded_batch(count: int, seed: int = 0) -> npt.NDArray[np.float32]:
+    """Images of `random_pixels` as the network takes them: [count, 6, height, width]."""
+    return np.stack([encode(cropped(pixels)) for pixels in random_pixels(count, seed)])
 
 
 def predict_with(client: Client, image: npt.NDArray[np.uint8]) -> list[Prediction]:
