@@ -1,32 +1,73 @@
-"""Every error this package raises on purpose: one tree, each with a stable code and what to do.
+"""Every error that this package raises on purpose, as one tree. Catch a family or a single error.
 
-`code` is part of the public interface and never changes its meaning. `retryable` says whether the
-same call may succeed later. `exit_code` is what the command line returns.
+BcosError
+├── MissingExtraError            a package of an optional extra is not installed
+├── InputError                   an argument or an image that the call does not take
+│   ├── ImageError
+│   │   ├── UnreadableImageError
+│   │   └── ImageTooLargeError
+│   └── UnknownTargetError
+├── ModelError                   a model, its weights or its bundle
+│   ├── RegistryError
+│   ├── UnknownModelError
+│   ├── WeightsError
+│   │   ├── NoPublishedWeightsError
+│   │   ├── DownloadError
+│   │   ├── HashMismatchError
+│   │   ├── CheckpointError
+│   │   │   └── UnsafeCheckpointError
+│   │   └── WeightsMismatchError
+│   ├── BundleError
+│   └── BundleExistsError
+├── ExportError                  a module that cannot be exported
+│   ├── CaptureError
+│   ├── NotDynamicLinearError
+│   └── ParityError
+├── DeviceError                  a device, or a runtime on it
+│   ├── DeviceUnavailableError
+│   ├── EngineError
+│   ├── InferenceError
+│   │   └── OutOfMemoryError
+│   └── SelfTestError
+├── ClientError                  a call that the client did not finish
+│   ├── QueueFullError
+│   ├── DeadlineError
+│   └── ClientClosedError
+├── ResultError                  a result that is wrong or lacks something
+│   ├── IncompleteExplanationError
+│   ├── MissingArrayError
+│   └── ImagesFailedError
+└── OutputError                  a file that cannot be written
+
+`code` is part of the public interface and never changes its meaning. `retryable` says whether the same call may
+succeed later. `exit_code` is what the command line returns.
 """
 
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
+from pydantic import ValidationError
 from typing_extensions import Self
-
-if TYPE_CHECKING:
-    from bcos_sdk.results import Completeness
 
 __all__ = [
     "BcosError",
     "BundleError",
     "BundleExistsError",
     "CaptureError",
+    "Certificate",
     "CheckpointError",
     "ClientClosedError",
+    "ClientError",
     "DeadlineError",
     "DeviceError",
+    "DeviceUnavailableError",
     "DownloadError",
     "EngineError",
     "ExportError",
     "HashMismatchError",
+    "ImageError",
     "ImageTooLargeError",
     "ImagesFailedError",
     "IncompleteExplanationError",
@@ -34,6 +75,7 @@ __all__ = [
     "InputError",
     "MissingArrayError",
     "MissingExtraError",
+    "ModelError",
     "NoPublishedWeightsError",
     "NotDynamicLinearError",
     "OutOfMemoryError",
@@ -41,17 +83,22 @@ __all__ = [
     "ParityError",
     "QueueFullError",
     "RegistryError",
+    "ResultError",
     "SelfTestError",
     "UnknownModelError",
     "UnknownTargetError",
     "UnreadableImageError",
     "UnsafeCheckpointError",
+    "WeightsError",
     "WeightsMismatchError",
+    "first_faults",
 ]
+
+_MOST_FAULTS = 5
 
 
 class BcosError(Exception):
-    """What happened, to which input (`source`), and what to do about it (`hint`)."""
+    """Base of all errors: what failed, for which input (`source`), and what to do (`hint`)."""
 
     code: ClassVar[str] = "bcos_error"
     exit_code: ClassVar[int] = 1
@@ -70,7 +117,7 @@ class BcosError(Exception):
             self.retryable = retryable
 
     def about(self, source: str) -> Self:
-        """The same error of this source; several images may have failed for one reason."""
+        """A copy of this error with `source` set; this error if it has a source. Several images can share one error."""
         if self.source is not None:
             return self
         error = copy.copy(self)
@@ -81,8 +128,8 @@ class BcosError(Exception):
         return f"{self.message}\n{self.hint}" if self.hint else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Errors cross process pools. A subclass may be made from more than a message, so it is not
-        # made again: its attributes travel as they are.
+        # Errors cross process pools. Subclasses take other arguments than a message, so the copy is made without
+        # calling their constructor, and gets the attributes.
         return _rebuild, (type(self), self.message), self.__dict__
 
 
@@ -92,14 +139,66 @@ def _rebuild(kind: type[BcosError], message: str) -> BcosError:
     return error
 
 
+def first_faults(error: ValidationError) -> str:
+    """The first faults that pydantic found in a document, each with the path of its field, in one line."""
+    found = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:_MOST_FAULTS]]
+    return "; ".join(found)
+
+
 class MissingExtraError(BcosError, ImportError):
-    """A feature needs packages of an extra that is not installed."""
+    """A package of an optional extra is not installed."""
 
     code = "missing_extra"
 
 
-class RegistryError(BcosError):
-    """A model registry file that cannot be used; `problems` names each faulty key by its path."""
+# ------------------------------------------------------------------------------------------------------------ input
+
+
+class InputError(BcosError):
+    """An argument or an image has a type, shape or value that the call does not take."""
+
+    code = "input_invalid"
+    hint: str | None = "See the documentation of the call for what it takes."
+
+
+class ImageError(InputError):
+    """An image cannot be used. Family of the errors below."""
+
+    code = "image_error"
+
+
+class UnreadableImageError(ImageError):
+    """A file or bytes are not an image, are damaged, or have a format that is not allowed."""
+
+    code = "image_unreadable"
+    hint = "Check the file; the other images are not affected."
+
+
+class ImageTooLargeError(ImageError):
+    """An image or a call exceeds the limits on bytes, pixels or images."""
+
+    code = "image_too_large"
+    hint = "Make it smaller, or raise the limit."
+
+
+class UnknownTargetError(InputError):
+    """The model has no such class, label or rank."""
+
+    code = "unknown_target"
+    hint = None
+
+
+# ----------------------------------------------------------------------------------------------------------- models
+
+
+class ModelError(BcosError):
+    """A model, its weights or its bundle cannot be used. Family of the errors below."""
+
+    code = "model_error"
+
+
+class RegistryError(ModelError):
+    """A model registry file is invalid; `problems` names each faulty key by its path."""
 
     code = "registry_invalid"
 
@@ -109,45 +208,51 @@ class RegistryError(BcosError):
         self.problems = problems
 
 
-class UnknownModelError(BcosError):
-    """A model name that the registry does not have."""
+class UnknownModelError(ModelError):
+    """The registry has no model of that name."""
 
     code = "unknown_model"
     exit_code = 2
 
 
-class NoPublishedWeightsError(BcosError):
-    """A model for which the registry knows no weights."""
+class WeightsError(ModelError):
+    """The weights of a model cannot be obtained or loaded. Family of the errors below."""
+
+    code = "weights_error"
+
+
+class NoPublishedWeightsError(WeightsError):
+    """The registry knows no weights for this model."""
 
     code = "no_published_weights"
 
 
-class DownloadError(BcosError):
-    """A transfer that did not complete."""
+class DownloadError(WeightsError):
+    """A download did not complete."""
 
     code = "download_failed"
 
 
-class HashMismatchError(BcosError):
-    """A file whose contents are not those that were published."""
+class HashMismatchError(WeightsError):
+    """The hash of a file is not the published one."""
 
     code = "hash_mismatch"
 
 
-class CheckpointError(BcosError):
-    """A weights file that cannot be read, or that holds no weights."""
+class CheckpointError(WeightsError):
+    """A weights file cannot be read, or holds no weights."""
 
     code = "checkpoint_invalid"
 
 
 class UnsafeCheckpointError(CheckpointError):
-    """A pickle that asks for more than tensors and plain containers: it is refused, not run."""
+    """A pickle needs more than tensors and plain containers. It was refused, not run."""
 
     code = "checkpoint_unsafe"
 
 
-class WeightsMismatchError(BcosError):
-    """Weights of another model: the keys and shapes that differ, and the models they would fit."""
+class WeightsMismatchError(WeightsError):
+    """The weights belong to another model: the keys and shapes that differ, and the models that would fit."""
 
     code = "weights_mismatch"
 
@@ -169,14 +274,35 @@ class WeightsMismatchError(BcosError):
         self.fits = fits
 
 
-class CaptureError(BcosError):
-    """A module whose forward pass cannot be turned into a graph."""
+class BundleError(ModelError):
+    """A bundle is damaged, incomplete or of another version."""
+
+    code = "bundle_invalid"
+
+
+class BundleExistsError(ModelError):
+    """The target folder exists and is not replaced without being told to."""
+
+    code = "bundle_exists"
+
+
+# ----------------------------------------------------------------------------------------------------------- export
+
+
+class ExportError(BcosError):
+    """A module cannot be exported."""
+
+    code = "export_failed"
+
+
+class CaptureError(ExportError):
+    """The forward pass of a module cannot be captured as a graph."""
 
     code = "capture_failed"
 
 
-class NotDynamicLinearError(BcosError):
-    """An operator that keeps the network from being linear in the image with its weights frozen."""
+class NotDynamicLinearError(ExportError):
+    """An operator makes the network non-linear in the image even with its dynamic weights frozen."""
 
     code = "not_dynamic_linear"
 
@@ -186,142 +312,137 @@ class NotDynamicLinearError(BcosError):
         self.path = path
 
 
-class ExportError(BcosError):
-    """A program that cannot be written as ONNX."""
-
-    code = "export_failed"
-
-
-class EngineError(BcosError):
-    """A graph of which TensorRT builds no engine; its own words are quoted."""
-
-    code = "engine_failed"
-    hint = "The ONNX graphs of the bundle are complete and can be used."
-
-
-class ParityError(BcosError):
-    """An exported graph that does not do what the module does: no bundle is written."""
+class ParityError(ExportError):
+    """An exported graph differs from the torch module. No bundle was written."""
 
     code = "parity_failed"
     exit_code = 3
 
 
-class BundleError(BcosError):
-    """A bundle that is damaged, incomplete or of another version."""
-
-    code = "bundle_invalid"
-
-
-class BundleExistsError(BcosError):
-    """A place where something stands already, which is not replaced without being told."""
-
-    code = "bundle_exists"
-
-
-class UnknownTargetError(BcosError):
-    """A class, label or rank that the model does not have."""
-
-    code = "unknown_target"
-
-
-class InputError(BcosError):
-    """An image or an argument of another kind than is taken; what was expected is said."""
-
-    code = "input_invalid"
-    hint = "See the documentation of the call for what it takes."
-
-
-class UnreadableImageError(BcosError):
-    """A file or bytes that are no image, a damaged one, or one of a format that is not allowed."""
-
-    code = "image_unreadable"
-    hint = "Check the file; the other images are not affected."
-
-
-class ImageTooLargeError(BcosError):
-    """More bytes, pixels or images than the limits allow."""
-
-    code = "image_too_large"
-    hint = "Make it smaller, or raise the limit."
+# ---------------------------------------------------------------------------------------------------------- devices
 
 
 class DeviceError(BcosError):
-    """A device that was asked for and does not work here."""
+    """A device, or the runtime on it, failed. Family of the errors below."""
+
+    code = "device_error"
+
+
+class DeviceUnavailableError(DeviceError):
+    """The device that was asked for does not work on this machine."""
 
     code = "device_unavailable"
     hint = "`bcos-sdk doctor` says which devices work."
 
 
-class InferenceError(BcosError):
-    """A graph that failed while running, or whose logits are not numbers."""
+class EngineError(DeviceError):
+    """TensorRT could not build or load an engine of a graph; its own message is quoted."""
+
+    code = "engine_failed"
+    hint = "The ONNX graphs of the bundle are complete and can be used."
+
+
+class InferenceError(DeviceError):
+    """A graph failed while it ran, or returned logits that are not finite."""
 
     code = "inference_failed"
-    hint = "`bcos-sdk validate` tells whether the bundle and the device are sound."
+    hint = "`bcos-sdk validate` checks the bundle on the device."
 
 
 class OutOfMemoryError(InferenceError):
-    """A batch that does not fit into the device's memory."""
+    """A batch does not fit into the memory of the device."""
 
     code = "out_of_memory"
     hint = "Make the client with a smaller max_batch, or ask for fewer targets at once."
     retryable = True
 
 
-class SelfTestError(BcosError):
-    """A graph that does not say on this device what the network said when it was exported."""
+class SelfTestError(DeviceError):
+    """On this device a graph does not reproduce the golden record of its bundle."""
 
     code = "self_test_failed"
     exit_code = 3
 
 
-class IncompleteExplanationError(BcosError):
-    """An explanation that does not add up to its logit; `completeness` holds the figures."""
-
-    code = "explanation_incomplete"
-    exit_code = 4
-
-    def __init__(self, message: str, *, source: str, hint: str, completeness: Completeness) -> None:
-        super().__init__(message, source=source, hint=hint)
-        self.completeness = completeness
+# ------------------------------------------------------------------------------------------------ calls of the client
 
 
-class OutputError(BcosError):
-    """A file that cannot be written: a full disk, a folder without permission."""
+class ClientError(BcosError):
+    """The client did not finish a call. Family of the errors below."""
 
-    code = "output_failed"
-
-
-class MissingArrayError(BcosError):
-    """An array that this result does not carry, because it was not asked for or left out of the JSON."""
-
-    code = "array_missing"
+    code = "client_error"
 
 
-class QueueFullError(BcosError):
-    """More images wait for the device than the queue holds: come back later."""
+class QueueFullError(ClientError):
+    """The queue of images that wait for the device is full."""
 
     code = "queue_full"
     hint = "Try again later, or raise Limits(queue=…)."
     retryable = True
 
 
-class DeadlineError(BcosError):
-    """An image that was not done in the time given."""
+class DeadlineError(ClientError):
+    """An image was not finished before the deadline of its call."""
 
     code = "deadline_exceeded"
-    hint = "Give it more time, or fewer images at once."
+    hint = "Give the call more time, or pass fewer images at once."
     retryable = True
 
 
-class ClientClosedError(BcosError):
-    """A client that was closed, or that belongs to another process."""
+class ClientClosedError(ClientError):
+    """The client was closed, or was made in another process."""
 
     code = "client_closed"
-    hint = "Make a new one."
+    hint = "Make a new client."
 
 
-class ImagesFailedError(BcosError):
-    """Some images of a list failed: `results` has one entry per image, in order, a `Failure` where it failed."""
+# ---------------------------------------------------------------------------------------------------------- results
+
+
+class Certificate(Protocol):
+    """The figures of a completeness check, as `bcos_sdk.Completeness` has them."""
+
+    @property
+    def logit(self) -> float: ...
+    @property
+    def sum(self) -> float: ...
+    @property
+    def scale(self) -> float: ...
+    @property
+    def tolerance(self) -> float: ...
+    @property
+    def residual(self) -> float: ...
+    @property
+    def relative_residual(self) -> float: ...
+    @property
+    def passed(self) -> bool: ...
+
+
+class ResultError(BcosError):
+    """A result is wrong or lacks something. Family of the errors below."""
+
+    code = "result_error"
+
+
+class IncompleteExplanationError(ResultError):
+    """An explanation does not add up to its logit; `completeness` holds the figures."""
+
+    code = "explanation_incomplete"
+    exit_code = 4
+
+    def __init__(self, message: str, *, source: str, hint: str, completeness: Certificate) -> None:
+        super().__init__(message, source=source, hint=hint)
+        self.completeness = completeness
+
+
+class MissingArrayError(ResultError):
+    """A result does not hold this array: it was not requested, or was left out of the JSON."""
+
+    code = "array_missing"
+
+
+class ImagesFailedError(ResultError):
+    """Some images of a list failed: `results` has one entry per image, in order, a `Failure` for each that failed."""
 
     code = "images_failed"
     exit_code = 5
@@ -329,3 +450,9 @@ class ImagesFailedError(BcosError):
     def __init__(self, message: str, *, results: list[Any], hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.results = results
+
+
+class OutputError(BcosError):
+    """A file cannot be written, for example because the disk is full or the folder is read-only."""
+
+    code = "output_failed"

@@ -9,10 +9,9 @@ from typing import Any
 
 import click
 
-from bcos_sdk._driver import probe_driver
 from bcos_sdk._extras import installed_version
 from bcos_sdk._paths import cache_dir, store_dir
-from bcos_sdk.backends import Device, check_device
+from bcos_sdk.backends import Device, check_device, probe_driver
 from bcos_sdk.bundle import stored_bundles
 from bcos_sdk.cli._tables import pairs
 

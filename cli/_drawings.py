@@ -10,12 +10,12 @@ from pathlib import Path
 
 from PIL import Image
 
-from bcos_sdk._aside import written_aside
+from bcos_sdk._files import atomic_write
 from bcos_sdk.bundle import Manifest
+from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import BcosError, OutputError
 from bcos_sdk.images import ImageSource, load_image
 from bcos_sdk.limits import Limits
-from bcos_sdk.registry.schema import InputSpec
 from bcos_sdk.results import Explained, Explanation
 
 __all__ = ["PICTURES", "Artist"]
@@ -78,7 +78,7 @@ class Artist:
             explanation.save(path)
             return
         drawn = self.overlay(explanation, image()) if kind == "overlay" else getattr(self, kind)(explanation)
-        with written_aside(path) as aside:
+        with atomic_write(path) as aside:
             drawn.save(aside, "PNG")
 
     def _larger_input(self) -> InputSpec:

@@ -9,13 +9,13 @@ from typing import Any, Literal
 import click
 
 from bcos_sdk._paths import store_dir
+from bcos_sdk.backends.tensorrt import EngineRecord, build_engines, choose_flavour
 from bcos_sdk.bundle import Bundle
 from bcos_sdk.cli._factory import build_own, is_factory, parse_size
 from bcos_sdk.cli._tables import columns
-from bcos_sdk.engines import EngineRecord, build_engines, choose_flavour
+from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import InputError
 from bcos_sdk.registry import builtin_registry
-from bcos_sdk.registry.schema import InputSpec
 
 __all__ = ["export"]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bcos_sdk._aside import written_aside
 from bcos_sdk._extras import require
+from bcos_sdk._files import atomic_write
 from bcos_sdk.results import Explained, Failure, Prediction
 
 __all__ = ["COLUMNS", "as_text", "csv_rows", "rows_of", "write_parquet"]
@@ -80,7 +80,7 @@ def write_parquet(results: Iterable[Prediction | Explained | Failure], path: Pat
     schema = arrow.schema(
         [(name, kinds.get(name, arrow.string() if name in texts else arrow.float64())) for name in COLUMNS]
     )
-    with written_aside(path) as aside, parquet.ParquetWriter(aside, schema) as writer:
+    with atomic_write(path) as aside, parquet.ParquetWriter(aside, schema) as writer:
         for result in results:
             rows = [{name: row.get(name) for name in COLUMNS} for row in rows_of(result)]
             writer.write_table(arrow.Table.from_pylist(rows, schema))

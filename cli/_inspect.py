@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from bcos_sdk._extras import require
+from bcos_sdk.backends.tensorrt import EngineRecord, list_engines
 from bcos_sdk.bundle import Bundle, find_bundle
 from bcos_sdk.cli._tables import pairs
-from bcos_sdk.engines import EngineRecord, list_engines
+from bcos_sdk.contract import EXPLAIN_METADATA
 from bcos_sdk.errors import BundleError
 
 __all__ = ["inspect"]
@@ -59,10 +60,10 @@ def describe_graph(path: Path) -> dict[str, Any]:
     except Exception as error:  # what it raises on a file that is none has no common base
         raise BundleError(f"{path} cannot be read as ONNX: {error}", source=str(path)) from error
     metadata = {entry.key: entry.value for entry in model.metadata_props}
-    explains = "bcos.explain" in metadata
+    explains = EXPLAIN_METADATA in metadata
     return {
         "explains": explains,
-        "bias_terms": json.loads(metadata["bcos.explain"])["bias_terms"] if explains else [],
+        "bias_terms": json.loads(metadata[EXPLAIN_METADATA])["bias_terms"] if explains else [],
         "opset": model.opset_import[0].version,
         "ir_version": model.ir_version,
         "inputs": {value.name: _kind(value) for value in model.graph.input},

@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from bcos_sdk import __version__
-from bcos_sdk.cli._benchmark import benchmark
 from bcos_sdk.cli._doctor import doctor
 from bcos_sdk.cli._export import export
 from bcos_sdk.cli._inspect import inspect
 from bcos_sdk.cli._models import models
 from bcos_sdk.cli._predict import predict
 from bcos_sdk.cli._validate import validate
+from bcos_sdk.cli.benchmark._command import benchmark
 from bcos_sdk.errors import BcosError
 
 __all__ = ["main"]

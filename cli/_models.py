@@ -12,8 +12,7 @@ import click
 from click.core import ParameterSource
 
 from bcos_sdk.cli._tables import columns, pairs
-from bcos_sdk.labels import LabelSet
-from bcos_sdk.registry import ModelSpec, builtin_registry
+from bcos_sdk.registry import LabelSet, ModelSpec, builtin_registry
 
 __all__ = ["models"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from PIL import Image
 
-from bcos_sdk._aside import written_aside
+from bcos_sdk._files import atomic_write
 from bcos_sdk.cli._drawings import Artist
 from bcos_sdk.results import Explained, Explanation, Failure, Prediction
 
@@ -53,7 +53,7 @@ def write_report(page: Path, title: str, entries: Iterable[dict[str, Any]]) -> N
     """Write aside, entry by entry, and rename: the page is whole, however many entries there are."""
     template = files("bcos_sdk.cli").joinpath("report.html").read_text("utf-8")
     head, tail = template.replace("{{title}}", html.escape(title)).split("{{entries}}")
-    with written_aside(page) as aside, aside.open("w", encoding="utf-8") as file:
+    with atomic_write(page) as aside, aside.open("w", encoding="utf-8") as file:
         file.write(head)
         for number, entry in enumerate(entries):
             # A name like </script> must not end the data.

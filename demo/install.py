@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from bcos_sdk._hashing import sha256_of
+from bcos_sdk._files import sha256_of
 from bcos_sdk._paths import builtin_dir
 from bcos_sdk.bundle import BUILTIN_MODEL
 from bcos_sdk.exporters import export

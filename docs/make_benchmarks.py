@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bcos_sdk.benchmark import Report
-from bcos_sdk.benchmark._plot import draw_plot
-from bcos_sdk.benchmark._report import ModelRecord
-from bcos_sdk.benchmark._tables import (
+from bcos_sdk.cli.benchmark import Report
+from bcos_sdk.cli.benchmark._plot import draw_plot
+from bcos_sdk.cli.benchmark._report import ModelRecord
+from bcos_sdk.cli.benchmark._tables import (
     Table,
     goal_table,
     machine_rows,

@@ -14,8 +14,8 @@ import torch
 from onnx import TensorProto, helper
 from torch import Tensor, fx
 
+from bcos_sdk.contract import EXPLAIN_INPUTS, EXPLAIN_OUTPUTS
 from bcos_sdk.errors import ExportError
-from bcos_sdk.exporters._explain import EXPLAIN_OUTPUTS
 from bcos_sdk.exporters._program import Program, is_floating, path_of
 from bcos_sdk.exporters._shapes import infer_shapes
 
@@ -111,7 +111,7 @@ class Emitter:
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[TensorProto] = []
         self._weights = weights
-        self._names = {"image", "targets", *EXPLAIN_OUTPUTS}
+        self._names = {port.name for port in (*EXPLAIN_INPUTS, *EXPLAIN_OUTPUTS)}
         self._constants: dict[tuple[Any, ...], str] = {}
         self._scope = ""
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from bcos_sdk.contract import EXPLAIN_OUTPUTS, MOST_RANKS
 from bcos_sdk.exporters import _rules  # noqa: F401 - fills the table of rules
 from bcos_sdk.exporters._program import Program, sample_shape
 from bcos_sdk.exporters._transpose import Transposition
 
-__all__ = ["EXPLAIN_OUTPUTS", "MOST_RANKS", "explain_program", "has_jumps", "resolve_targets", "seed_cotangents"]
+__all__ = ["explain_program", "has_jumps", "resolve_targets", "seed_cotangents"]
 
 aten = torch.ops.aten
 
-EXPLAIN_OUTPUTS = ("logits", "classes", "weights", "contributions", "bias", "bias_terms")
-MOST_RANKS = 3840  # TensorRT sorts no more
+_OUTPUTS = tuple(port.name for port in EXPLAIN_OUTPUTS)
 
 
 def explain_program(forward: Program, *, by_rows: bool = False) -> tuple[Program, tuple[str, ...]]:
@@ -45,7 +45,7 @@ def explain_program(forward: Program, *, by_rows: bool = False) -> tuple[Program
     bias = t.call(aten.sum.dim_IntList, terms, [t.axis(1)])
     (output,) = graph.find_nodes(op="output")
     output.args = ((logits, classes, weights, contributions, bias, terms),)
-    program.outputs = EXPLAIN_OUTPUTS
+    program.outputs = _OUTPUTS
     program.remove_marks()
     return program, tuple(t.ledger) or ("none",)
 

@@ -14,18 +14,17 @@ import onnx
 import torch
 from torch import nn
 
-from bcos_sdk._precision import TOLERANCES, GraphPrecision
 from bcos_sdk.bundle import Bundle, BundleWriter, Manifest, ModelRecord, Parity
+from bcos_sdk.contract import EXPLAIN_METADATA, MOST_RANKS, TOLERANCES, GraphPrecision, InputSpec
 from bcos_sdk.errors import ExportError, ParityError
 from bcos_sdk.exporters._choose_half import choose_half
 from bcos_sdk.exporters._compile import Compiled, compile_module
 from bcos_sdk.exporters._emit import IR_VERSION, OPSET, WeightsFile, emit
-from bcos_sdk.exporters._explain import MOST_RANKS, has_jumps
+from bcos_sdk.exporters._explain import has_jumps
 from bcos_sdk.exporters._locate import with_worst_layer
 from bcos_sdk.exporters._program import sample_shape
 from bcos_sdk.exporters._refused import find_refusals
 from bcos_sdk.exporters._validate import GraphFiles, Trial
-from bcos_sdk.registry.schema import InputSpec
 
 __all__ = ["export"]
 
@@ -132,7 +131,7 @@ def export(
 def _write_graphs(folder: Path, compiled: Compiled) -> GraphFiles:
     (folder / WEIGHTS).unlink(missing_ok=True)  # a session of an earlier attempt may still have the file mapped
     weights = WeightsFile(folder / WEIGHTS)
-    metadata = {"bcos.explain": json.dumps({"bias_terms": compiled.bias_terms})}
+    metadata = {EXPLAIN_METADATA: json.dumps({"bias_terms": compiled.bias_terms})}
     models = {
         PREDICT: emit(compiled.predict, "predict", weights),
         EXPLAIN: emit(compiled.explain, "explain", weights, metadata=metadata),

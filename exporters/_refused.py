@@ -14,11 +14,10 @@ from typing import Any
 import onnx
 from onnx import NodeProto, numpy_helper
 
+from bcos_sdk.contract import MOST_RANKS
 from bcos_sdk.exporters._registrar import registrar
 
 __all__ = ["Refusal", "find_refusals"]
-
-MOST_SORTED = 3840
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def top_k(node: NodeProto, context: _Context) -> str | None:
     if len(node.input) < 2 or node.input[1] not in context.constants:
         return None
     count = int(numpy_helper.to_array(context.constants[node.input[1]]).item())
-    return f"the {count} largest, of {MOST_SORTED} at most" if count > MOST_SORTED else None
+    return f"the {count} largest, of {MOST_RANKS} at most" if count > MOST_RANKS else None
 
 
 def _attributes(node: NodeProto) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bcos_sdk._precision import GraphPrecision
-from bcos_sdk.bundle import Golden, Parity, explain_by_rows
+from bcos_sdk.bundle import Golden, Parity
+from bcos_sdk.contract import GraphPrecision, certificate_scale, explain_grid_by_rows, mean_target
 from bcos_sdk.errors import ExportError, ParityError
 from bcos_sdk.exporters._oracle import Truth, consult
 from bcos_sdk.exporters._probes import PROBES, probe_images
@@ -79,7 +79,7 @@ class Trial:
         limits = self.limits[precision]
         predict = partial(_run, _session(graphs.predict))
         grid = partial(_run, _session(graphs.explain))
-        rows = partial(explain_by_rows, partial(_run, _session(graphs.explain_rows)))
+        rows = partial(explain_grid_by_rows, partial(_run, _session(graphs.explain_rows)))
         for explain in (grid, rows):
             self._check_ranks(explain, _TIE if precision == "fp32" else 2 * limits["logits"])
         figures = []
@@ -161,11 +161,12 @@ def _measure(predict: _Predict, explain: _Explain, images: Tensor, truth: Truth)
     got = {name: torch.from_numpy(value) for name, value in outputs.items()}
     if not torch.equal(got["classes"], truth.classes):
         raise ParityError("the graph explains other classes than it was asked for")
+    is_mean = outputs["classes"] == mean_target(outputs["logits"].shape[1])
+    logits_of_each = outputs["logits"][:, None]
+    scale = torch.from_numpy(
+        certificate_scale(outputs["contributions"], outputs["bias_terms"], logits_of_each, is_mean)
+    ).clamp_min(_TINY)
     got = {name: value.double() for name, value in got.items()}
-    scale = got["contributions"].abs().sum((2, 3)) + got["bias_terms"].abs().sum(2)
-    # The mean of many logits is rounded as they are, however much of it cancels.
-    is_mean = truth.classes == got["logits"].shape[1]
-    scale = (scale + is_mean * got["logits"].abs().mean(1, keepdim=True)).clamp_min(_TINY)
     every = torch.cat([got["logits"], got["logits"].mean(1, keepdim=True)], dim=1)
     total = got["contributions"].sum((2, 3)) + got["bias"]
     both_logits = (predicted, got["logits"])

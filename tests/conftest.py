@@ -15,7 +15,7 @@ from support.gpu_machine import GpuMachine
 from support.slow import SlowBackend
 
 from bcos_sdk import Client
-from bcos_sdk._driver import probe_driver
+from bcos_sdk.backends._driver import probe_driver
 from bcos_sdk.bundle import Bundle
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)

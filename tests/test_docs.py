@@ -16,7 +16,7 @@ from support.bundles import LABELS, copy_of, random_pixels, small_bundle
 from support.reports import model_record, sample_report
 
 from bcos_sdk import Prediction, errors
-from bcos_sdk.benchmark import Report
+from bcos_sdk.cli.benchmark import Report
 
 ROOT = Path(__file__).resolve().parents[1]
 

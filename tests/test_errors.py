@@ -21,7 +21,7 @@ def subclasses(kind: type[BcosError]) -> list[type[BcosError]]:
 KINDS = [kind for kind in subclasses(BcosError) if kind.__module__ == bcos_sdk.errors.__name__]
 
 VALUES: dict[str, Any] = {
-    "Completeness": Completeness(logit=1.0, sum=1.5, scale=2.0, tolerance=1e-5),
+    "Certificate": Completeness(logit=1.0, sum=1.5, scale=2.0, tolerance=1e-5),
     "bool | None": True,
     "list[Any]": ["a result", None],
     "str": "text",

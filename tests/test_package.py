@@ -77,7 +77,7 @@ def test_the_wheel_holds_one_package_and_its_data(wheel: Path) -> None:
     for expected in (
         "bcos_sdk/models.yaml",
         "bcos_sdk/py.typed",
-        "bcos_sdk/labels/imagenet.txt",
+        "bcos_sdk/registry/labels/imagenet.txt",
         "bcos_sdk/exporters/__init__.py",
         "bcos_sdk/cli/__init__.py",
         "bcos_sdk/cli/report.html",

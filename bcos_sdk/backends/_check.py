@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from bcos_sdk.backends._devices import PROVIDERS, Device, problem_of
 from bcos_sdk.backends._graphs import Tensor
-from bcos_sdk.backends._openvino import open_openvino_graph
-from bcos_sdk.backends._sessions import open_session, provider_options
+from bcos_sdk.backends.onnxruntime._sessions import open_session, provider_options
+from bcos_sdk.backends.openvino._graph import open_openvino_graph
 from bcos_sdk.errors import BcosError
 
 __all__ = ["check_device"]

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from bcos_sdk._driver import probe_driver
 from bcos_sdk._extras import installed_version, is_installed
-from bcos_sdk.engines import flavour_problem, installed_flavours
-from bcos_sdk.errors import DeviceError
+from bcos_sdk.backends._driver import probe_driver
+from bcos_sdk.backends.tensorrt import flavour_problem, installed_flavours
+from bcos_sdk.errors import DeviceUnavailableError
 
 __all__ = ["PROVIDERS", "Device", "parse_device", "problem_of", "unavailable"]
 
@@ -40,7 +40,7 @@ def parse_device(text: str) -> Device | None:
         return None
     match = re.fullmatch(r"(cpu|openvino)|(cuda|tensorrt)(?::(\d+))?", str(text))
     if match is None:
-        raise DeviceError(
+        raise DeviceUnavailableError(
             f"there is no device {text!r}",
             source=text,
             hint='Devices are "auto", "cpu", "openvino", "cuda", "cuda:1", "tensorrt", "tensorrt:1" and so on.',
@@ -102,8 +102,8 @@ def providers_of_runtime() -> list[str]:
     return list(onnxruntime.get_available_providers())
 
 
-def unavailable(device: Device, reason: str) -> DeviceError:
-    return DeviceError(
+def unavailable(device: Device, reason: str) -> DeviceUnavailableError:
+    return DeviceUnavailableError(
         f"device {device} does not work here: {reason}",
         source=str(device),
         hint='Use device="cpu", or device="auto" to take the best that works.',

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from bcos_sdk._precision import Precision
 from bcos_sdk.backends._devices import Device
-from bcos_sdk.backends._interface import ExplainOutputs, Floats, Integers
-from bcos_sdk.bundle import Bundle, Manifest, explain_by_rows
+from bcos_sdk.backends._interface import Floats, Integers
+from bcos_sdk.bundle import Bundle, Manifest
+from bcos_sdk.contract import ExplainOutputs, Precision, explain_grid_by_rows
 from bcos_sdk.errors import ClientClosedError
 
 __all__ = ["Arrays", "Graph", "GraphBackend", "Tensor", "explain_outputs"]
@@ -74,7 +74,7 @@ class GraphBackend:
             tensors = explain_outputs(self._bundle.manifest, len(images), targets.shape, weights=weights)
             return graph.run({"image": images, "targets": targets}, tensors)
 
-        return ExplainOutputs(**(explain_by_rows(run, images, targets) if by_rows else run(images, targets)))
+        return ExplainOutputs(**(explain_grid_by_rows(run, images, targets) if by_rows else run(images, targets)))
 
     def close(self) -> None:
         self._closed = True
@@ -91,15 +91,8 @@ class GraphBackend:
 
 
 def explain_outputs(manifest: Manifest, batch: int, rows: tuple[int, ...], *, weights: bool) -> dict[str, Tensor]:
-    """Name, shape and dtype of what is fetched from an explain graph for targets of shape `rows`.
-
-    W(x) is large and fetched on request only.
-    """
-    height, width = manifest.input.size
-    tensors = {
-        "logits": Tensor((batch, manifest.classes), "float32"),
-        "classes": Tensor(rows, "int64"),
-        "contributions": Tensor((*rows, height, width), "float32"),
-        "bias_terms": Tensor((*rows, len(manifest.bias_terms)), "float32"),
+    """Name, shape and dtype of what is fetched from an explain graph for targets of shape `rows`."""
+    return {
+        port.name: Tensor(port.shape(batch, rows, manifest.sizes), port.dtype)
+        for port in ExplainOutputs.ports(weights=weights)
     }
-    return tensors | ({"weights": Tensor((*rows, 6, height, width), "float32")} if weights else {})

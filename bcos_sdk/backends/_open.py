@@ -12,10 +12,10 @@ from bcos_sdk._extras import require
 from bcos_sdk.backends._devices import PROVIDERS, Device, parse_device, problem_of, unavailable
 from bcos_sdk.backends._graphs import Graph, GraphBackend
 from bcos_sdk.backends._interface import Backend
-from bcos_sdk.backends._onnxruntime import open_session_graph
-from bcos_sdk.backends._openvino import open_openvino_graph
 from bcos_sdk.backends._selftest import SelfTestedBackend
-from bcos_sdk.backends._tensorrt import open_engine_graph
+from bcos_sdk.backends.onnxruntime._graph import open_session_graph
+from bcos_sdk.backends.openvino._graph import open_openvino_graph
+from bcos_sdk.backends.tensorrt._graph import open_engine_graph
 from bcos_sdk.bundle import Bundle
 
 __all__ = ["open_backend"]
@@ -26,7 +26,7 @@ _BEST_FIRST = (Device("tensorrt"), Device("cuda"), Device("openvino"))
 # What the CPU would fail with as well is left to it to say.
 _PASSED_OVER = (
     errors.BundleError,
-    errors.DeviceError,
+    errors.DeviceUnavailableError,
     errors.EngineError,
     errors.InferenceError,
     errors.MissingExtraError,

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bcos_sdk._precision import Precision
 from bcos_sdk.backends._devices import Device
-from bcos_sdk.backends._interface import Backend, ExplainOutputs, Floats, Integers
+from bcos_sdk.backends._interface import Backend, Floats, Integers
 from bcos_sdk.bundle import Bundle
+from bcos_sdk.contract import ExplainOutputs, Precision
 from bcos_sdk.errors import SelfTestError
 from bcos_sdk.images import encode
 

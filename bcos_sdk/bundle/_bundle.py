@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from pydantic import ValidationError
 
-from bcos_sdk._faults import first_faults
-from bcos_sdk._hashing import sha256_of
+from bcos_sdk._files import sha256_of
 from bcos_sdk._paths import builtin_dir
 from bcos_sdk.bundle._golden import Golden
 from bcos_sdk.bundle.manifest import SCHEMA_VERSION, FileRecord, Manifest
-from bcos_sdk.errors import BundleError, UnknownTargetError
+from bcos_sdk.contract import EXPLAIN_INPUTS, PREDICT_INPUTS
+from bcos_sdk.errors import BundleError, first_faults
 
-__all__ = ["MANIFEST", "Bundle", "InputShapes", "open_bundle"]
+__all__ = ["MANIFEST", "Bundle", "InputShapes", "holds_bundle", "open_bundle"]
 
 MANIFEST = "manifest.json"
 _LARGEST_MANIFEST = 16 << 20
@@ -61,22 +60,19 @@ class Bundle:
 
     def input_shapes(self, graph: Path) -> InputShapes:
         """The smallest, most usual and largest shape of each input of a graph: what engines are made for."""
-        height, width = self.manifest.input.size
-        largest = self.manifest.max_batch
-        image = (1, 6, height, width), (largest, 6, height, width), (largest, 6, height, width)
-        targets = (1, 1), (largest, 1), (largest, largest)
-        return {"image": image, "targets": targets} if graph == self.explain_graph else {"image": image}
+        largest, sizes = self.manifest.max_batch, self.manifest.sizes
+        batches = ((1, (1, 1)), (largest, (largest, 1)), (largest, (largest, largest)))
+        ports = EXPLAIN_INPUTS if graph == self.explain_graph else PREDICT_INPUTS
+        smallest, usual, most = ({port.name: port.shape(*batch, sizes) for port in ports} for batch in batches)
+        return {name: (smallest[name], usual[name], most[name]) for name in smallest}
 
-    def check_targets(self, targets: Iterable[int]) -> None:
-        """Refuse a target that the explain graph would answer with zeros, or with another class."""
-        classes, ranks = self.manifest.classes, self.manifest.ranks
-        for target in targets:
-            if not -ranks <= target <= classes:
-                raise UnknownTargetError(
-                    f"there is no target {target}",
-                    source=str(target),
-                    hint=f"Classes are 0 to {classes - 1}, ranks -1 to -{ranks}; {classes} is the mean of all logits.",
-                )
+
+def holds_bundle(folder: Path) -> bool:
+    """Whether the folder has a manifest; whether the bundle is sound, `open_bundle` checks."""
+    try:
+        return (folder / MANIFEST).is_file()
+    except OSError:  # no permission to look into the folder, or a name that no folder can have
+        return False
 
 
 def open_bundle(path: Path | str) -> Bundle:

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from bcos_sdk._paths import builtin_dir, store_dir
-from bcos_sdk.bundle._bundle import MANIFEST, Bundle, open_bundle
+from bcos_sdk.bundle._bundle import MANIFEST, Bundle, holds_bundle, open_bundle
 from bcos_sdk.errors import BundleError
 
 __all__ = ["BUILTIN_MODEL", "builtin_bundle", "find_bundle", "latest_stored_bundle", "stored_bundles"]
@@ -21,8 +21,8 @@ def find_bundle(model: str | os.PathLike[str]) -> Bundle:
     """The bundle at a path or, for a bare name that is no bundle here, the one in the store or built in."""
     path = Path(model)
     is_name = isinstance(model, str) and _NAME.fullmatch(model) is not None
-    if is_name and not _holds_a_bundle(path):
-        places = [folder / path for folder in (store_dir(), builtin_dir()) if _holds_a_bundle(folder / path)]
+    if is_name and not holds_bundle(path):
+        places = [folder / path for folder in (store_dir(), builtin_dir()) if holds_bundle(folder / path)]
         if not places:
             raise _unknown(str(model))
         path = places[0]
@@ -37,7 +37,7 @@ def builtin_bundle() -> Path:
 def stored_bundles() -> list[str]:
     """The names of all models in the store."""
     try:
-        return sorted(path.name for path in store_dir().iterdir() if _holds_a_bundle(path))
+        return sorted(path.name for path in store_dir().iterdir() if holds_bundle(path))
     except OSError:  # there is no store yet, or none that may be read
         return []
 
@@ -46,13 +46,6 @@ def latest_stored_bundle() -> str | None:
     """The name of the model that was exported to the store last."""
     folder = store_dir()
     return max(stored_bundles(), key=lambda name: (folder / name / MANIFEST).stat().st_mtime_ns, default=None)
-
-
-def _holds_a_bundle(folder: Path) -> bool:
-    try:
-        return (folder / MANIFEST).is_file()
-    except OSError:  # a folder that may not be looked into
-        return False
 
 
 def _unknown(name: str) -> BundleError:

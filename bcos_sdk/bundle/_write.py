@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from types import TracebackType
 
-from bcos_sdk._hashing import sha256_of
+from bcos_sdk._files import sha256_of
 from bcos_sdk.bundle._bundle import MANIFEST, Bundle, open_bundle
 from bcos_sdk.bundle.manifest import FileRecord, Manifest
 from bcos_sdk.errors import BundleError, BundleExistsError

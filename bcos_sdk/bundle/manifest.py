@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from bcos_sdk._precision import GraphPrecision
-from bcos_sdk.registry.schema import InputSpec
+from bcos_sdk.contract import GraphPrecision, InputSpec
 
 __all__ = ["SCHEMA_VERSION", "FileRecord", "Manifest", "ModelRecord", "Parity"]
 
@@ -93,6 +92,12 @@ class Manifest(_Record):
     parity: tuple[Parity, ...]
     parity_limits: dict[str, PositiveFloat]
     files: dict[FileName, FileRecord]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The named sizes of the contract's ports."""
+        height, width = self.input.size
+        return {"height": height, "width": width, "classes": self.classes, "bias_terms": len(self.bias_terms)}
 
     def to_json(self) -> str:
         """Always the same text for the same manifest."""

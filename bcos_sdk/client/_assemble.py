@@ -8,10 +8,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from bcos_sdk._precision import TOLERANCE_CAPS, TOLERANCES, Precision
-from bcos_sdk.backends import ExplainOutputs
 from bcos_sdk.bundle import Manifest
 from bcos_sdk.client._targets import MEAN, ResolvedTargets
+from bcos_sdk.contract import TOLERANCE_CAPS, TOLERANCES, ExplainOutputs, Precision, certificate_scale, mean_target
 from bcos_sdk.errors import InferenceError
 from bcos_sdk.images import LoadedImage
 from bcos_sdk.results import (
@@ -81,7 +80,6 @@ class Assembler:
 
     def _row(self, source: str, image: LoadedImage, outputs: ExplainOutputs, place: int, row: int) -> Explanation:
         target = self._target(outputs.logits[place], int(outputs.classes[place, row]))
-        scale = 0.0 if target.index is not None else float(np.abs(outputs.logits[place]).mean(dtype=np.float64))
         contributions = outputs.contributions[place, row]
         if outputs.weights is not None:  # what is drawn from W(x) is certified by W(x)
             contributions = np.einsum("chw,chw->hw", outputs.weights[place, row], image.encoded)
@@ -97,8 +95,7 @@ class Assembler:
             completeness=Completeness(
                 logit=target.logit,
                 sum=float(contributions.sum(dtype=np.float64) + terms.sum()),
-                # The mean of many logits is rounded as they are, however much of it cancels.
-                scale=scale + float(np.abs(contributions).sum(dtype=np.float64) + np.abs(terms).sum()),
+                scale=float(certificate_scale(contributions, terms, outputs.logits[place], target.index is None)),
                 tolerance=self.tolerance,
                 precision=self.precision,
             ),
@@ -113,7 +110,7 @@ class Assembler:
             raise InferenceError(f"the graph explains other classes of {source} than it was asked for", source=source)
 
     def _target(self, logits: Floats, index: int) -> Target:
-        if index == self.manifest.classes:
+        if index == mean_target(self.manifest.classes):
             return Target(index=None, label=MEAN, logit=float(logits.mean(dtype=np.float64)), probability=None)
         score = self._score(index, logits, self._probabilities(logits))
         return Target(index=index, label=score.label, logit=score.logit, probability=score.probability)

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bcos_sdk.backends import Backend, ExplainOutputs
+from bcos_sdk.backends import Backend
 from bcos_sdk.client._deadline import Deadline, deadline_passed
 from bcos_sdk.client._translate import as_outcome
+from bcos_sdk.contract import ExplainOutputs
 from bcos_sdk.errors import BcosError, ClientClosedError, QueueFullError
 
 __all__ = ["BatchRunner", "Job", "client_closed", "queue_full"]

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import repeat
 from typing import Any, TypeAlias, TypeVar
 
-from bcos_sdk.backends import Backend, ExplainOutputs
+from bcos_sdk.backends import Backend
 from bcos_sdk.bundle import Manifest
 from bcos_sdk.client._arguments import whole_number
 from bcos_sdk.client._assemble import Assembler, OnIncomplete
@@ -17,6 +17,7 @@ from bcos_sdk.client._batches import BatchRunner
 from bcos_sdk.client._deadline import Deadline
 from bcos_sdk.client._pipeline import Pipeline, Request
 from bcos_sdk.client._targets import ResolvedTargets, TargetResolver, Targets
+from bcos_sdk.contract import ExplainOutputs
 from bcos_sdk.errors import BcosError, InputError
 from bcos_sdk.images import ImageSource, LoadedImage, load_image, source_name
 from bcos_sdk.limits import Limits

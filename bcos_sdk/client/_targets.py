@@ -10,6 +10,7 @@ from itertools import repeat
 from typing import Any, TypeAlias
 
 from bcos_sdk.bundle import Manifest
+from bcos_sdk.contract import mean_target, rank_target
 from bcos_sdk.errors import BcosError, InputError, UnknownTargetError
 
 __all__ = ["Contrast", "ResolvedTargets", "TargetResolver", "Targets"]
@@ -82,7 +83,8 @@ class TargetResolver:
             raise UnknownTargetError(
                 f"top_k is {top_k}", source=str(top_k), hint=f"This model ranks 1 to {self._manifest.ranks} classes."
             )
-        return ResolvedTargets(tuple(range(-1, -top_k - 1, -1)), tuple((place, None) for place in range(top_k)))
+        rows = tuple(rank_target(rank) for rank in range(1, top_k + 1))
+        return ResolvedTargets(rows, tuple((place, None) for place in range(top_k)))
 
     def _try_resolve(self, targets: Sequence[Any]) -> ResolvedTargets | BcosError:
         try:
@@ -129,7 +131,7 @@ class TargetResolver:
         if len(exact or found) == 1:
             return (exact or found)[0]
         if not found and label == MEAN:
-            return self._manifest.classes
+            return mean_target(self._manifest.classes)
         if found:
             hint = f"Several classes are called so: {', '.join(map(str, found))}. Use an index."
         elif not self._labels:

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import BcosError, InputError, UnreadableImageError
 from bcos_sdk.images._encode import check_encoded, decode, encode
 from bcos_sdk.images._read import check_pixels, open_picture, read_file, read_path
 from bcos_sdk.images._transform import to_pixels, to_rgb
 from bcos_sdk.limits import Limits
-from bcos_sdk.registry.schema import InputSpec
 
 __all__ = ["ImageSource", "LoadedImage", "is_one_image", "load_image", "source_name"]
 

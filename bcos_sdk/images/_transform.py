@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
+from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import ImageTooLargeError, InputError
 from bcos_sdk.limits import Limits
-from bcos_sdk.registry.schema import InputSpec
 
 __all__ = ["to_pixels", "to_rgb"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -18,10 +18,11 @@ from pydantic import (
     model_validator,
 )
 
-from bcos_sdk.labels import LabelSet, load_labels
+from bcos_sdk.contract import CHANNELS, InputSpec
+from bcos_sdk.registry._labels import LabelSet, load_labels
 from bcos_sdk.registry.architectures import ArchitectureConfig
 
-__all__ = ["InputSpec", "ModelSpec", "PackagedWeights", "PublishedFigures", "WeightsSource"]
+__all__ = ["ModelSpec", "PackagedWeights", "PublishedFigures", "WeightsSource"]
 
 Percentage = Annotated[float, Field(ge=0, le=100)]
 
@@ -38,28 +39,6 @@ Labels = Annotated[
 
 class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class InputSpec(_Entry):
-    """Resize the shorter side, crop the centre, scale to [0, 1], append the complement 1 − x."""
-
-    size: tuple[PositiveInt, PositiveInt]
-    resize: PositiveInt | None
-    crop: tuple[PositiveInt, PositiveInt] | None
-    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
-    channels: Literal["rgb+complement"] = "rgb+complement"
-
-    @model_validator(mode="after")
-    def _crop_gives_the_size(self) -> InputSpec:
-        if self.crop is not None and self.crop != self.size:
-            raise ValueError(f"'crop' {self.crop} does not give 'size' {self.size}")
-        return self
-
-    @model_validator(mode="after")
-    def _crop_lies_inside(self) -> InputSpec:
-        if self.resize is not None and self.crop is not None and self.resize < max(self.crop):
-            raise ValueError(f"'crop' {self.crop} is larger than 'resize' {self.resize}")
-        return self
 
 
 def _names_a_file(url: str) -> str:
@@ -156,6 +135,6 @@ class ModelSpec(_Entry):
 
     @model_validator(mode="after")
     def _six_channels_in(self) -> ModelSpec:
-        if self.architecture.channels != 6:
-            raise ValueError(f"'rgb+complement' gives 6 channels, not {self.architecture.channels}")
+        if self.architecture.channels != CHANNELS:
+            raise ValueError(f"'rgb+complement' gives {CHANNELS} channels, not {self.architecture.channels}")
         return self

@@ -7,8 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 from typing_extensions import Self
 
-from bcos_sdk._faults import first_faults
-from bcos_sdk.errors import InputError
+from bcos_sdk.errors import InputError, first_faults
 from bcos_sdk.results._arrays import ARRAYS
 
 __all__ = ["Record"]

@@ -6,7 +6,7 @@ import math
 
 from pydantic import computed_field
 
-from bcos_sdk._precision import TOLERANCE_CAPS, Precision
+from bcos_sdk.contract import TOLERANCE_CAPS, Precision
 from bcos_sdk.results._base import Record
 
 __all__ = ["Completeness"]

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from bcos_sdk import pictures
-from bcos_sdk._precision import TOLERANCE_CAPS
+from bcos_sdk.contract import TOLERANCE_CAPS
 from bcos_sdk.errors import IncompleteExplanationError, InputError, MissingArrayError
 from bcos_sdk.results._arrays import Arrays, equal_arrays
 from bcos_sdk.results._base import Record

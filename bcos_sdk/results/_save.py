@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from bcos_sdk._aside import written_aside
+from bcos_sdk._files import atomic_write
 from bcos_sdk.errors import InputError, OutputError
 
 __all__ = ["save_arrays", "save_picture"]
@@ -43,7 +43,7 @@ def save_picture(path: str | os.PathLike[str], picture: Image.Image) -> None:
 
 def _write(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     try:
-        with written_aside(path) as aside, aside.open("xb") as file:
+        with atomic_write(path) as aside, aside.open("xb") as file:
             write(file)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror}", source=str(path)) from error

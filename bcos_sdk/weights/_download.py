@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from bcos_sdk._extras import require
-from bcos_sdk._hashing import sha256_of
+from bcos_sdk._files import sha256_of
 from bcos_sdk._paths import cache_dir
 from bcos_sdk.errors import DownloadError, HashMismatchError, NoPublishedWeightsError
 from bcos_sdk.registry import ModelSpec, WeightsSource

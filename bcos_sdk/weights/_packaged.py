@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bcos_sdk._hashing import sha256_of
+from bcos_sdk._files import sha256_of
 from bcos_sdk._paths import builtin_dir
 from bcos_sdk.errors import HashMismatchError
 from bcos_sdk.registry.schema import PackagedWeights

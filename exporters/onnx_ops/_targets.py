@@ -5,6 +5,7 @@ from __future__ import annotations
 from onnx import TensorProto
 from torch import fx
 
+from bcos_sdk.contract import MOST_RANKS
 from bcos_sdk.exporters import _explain as explain
 from bcos_sdk.exporters._emit import Emitter
 from bcos_sdk.exporters._program import bind, shape_of
@@ -14,7 +15,7 @@ from bcos_sdk.exporters.onnx_ops._table import spells
 @spells(explain.resolve_targets)
 def resolve_targets(e: Emitter, node: fx.Node) -> str:
     a = bind(node)
-    ranks = min(shape_of(a.logits)[1], explain.MOST_RANKS)
+    ranks = min(shape_of(a.logits)[1], MOST_RANKS)
     ranked = e.pick("TopK", 1, a.logits, e.ints(ranks), axis=1)
     rank = e.op("Max", e.op("Sub", e.op("Neg", a.targets), e.ints(1)), e.ints(0))
     if len(shape_of(a.targets)) == 1:

@@ -13,12 +13,14 @@ import pytest
 from support.bundles import cpu_backend, random_pixels, small_bundle
 
 from bcos_sdk import Client
-from bcos_sdk._driver import Driver, Gpu
-from bcos_sdk.backends import Device, ExplainOutputs, _devices, _open, _sessions, open_backend
+from bcos_sdk.backends import Device, _devices, _open, open_backend
 from bcos_sdk.backends._devices import parse_device, problem_of
+from bcos_sdk.backends._driver import Driver, Gpu
 from bcos_sdk.backends._failures import translate_error
-from bcos_sdk.backends._sessions import check_session, foreign_nodes, provider_options
+from bcos_sdk.backends.onnxruntime import _sessions
+from bcos_sdk.backends.onnxruntime._sessions import check_session, foreign_nodes, provider_options
 from bcos_sdk.bundle import Bundle
+from bcos_sdk.contract import ExplainOutputs
 from bcos_sdk.errors import DeviceError, InferenceError, OutOfMemoryError, SelfTestError
 
 A, B = Gpu(name="Ada", capability="8.9"), Gpu(name="Blackwell", capability="12.0")

@@ -18,10 +18,10 @@ from support.bundles import (
 )
 
 from bcos_sdk.backends import Device
-from bcos_sdk.backends._binding import BoundGraph
 from bcos_sdk.backends._graphs import explain_outputs
-from bcos_sdk.backends._onnxruntime import HostGraph
-from bcos_sdk.backends._sessions import open_session, provider_options
+from bcos_sdk.backends.onnxruntime._binding import BoundGraph
+from bcos_sdk.backends.onnxruntime._graph import HostGraph
+from bcos_sdk.backends.onnxruntime._sessions import open_session, provider_options
 from bcos_sdk.bundle import Bundle, open_bundle
 from bcos_sdk.errors import BundleError, ClientClosedError, InferenceError
 

@@ -28,9 +28,10 @@ from support.bundles import (
 from support.tiny_onnx import write_onnx
 
 from bcos_sdk import Client
-from bcos_sdk.backends import Device, _check, _devices, _open, _openvino, check_device, open_backend
+from bcos_sdk.backends import Device, _check, _devices, _open, check_device, open_backend
 from bcos_sdk.backends._graphs import Arrays, explain_outputs
-from bcos_sdk.backends._openvino import OpenvinoGraph, open_openvino_graph
+from bcos_sdk.backends.openvino import _graph as _openvino
+from bcos_sdk.backends.openvino._graph import OpenvinoGraph, open_openvino_graph
 from bcos_sdk.bundle import open_bundle
 from bcos_sdk.errors import (
     BundleError,
@@ -166,7 +167,7 @@ import resource
 from pathlib import Path
 import numpy as np
 from bcos_sdk.backends._graphs import Tensor
-from bcos_sdk.backends._openvino import open_openvino_graph
+from bcos_sdk.backends.openvino._graph import open_openvino_graph
 from bcos_sdk.errors import OutOfMemoryError
 
 graph = open_openvino_graph(Path({str(small_bundle().explain_rows_graph)!r}), threads={threads})

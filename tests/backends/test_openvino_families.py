@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from bcos_sdk.backends import Device
 from bcos_sdk.backends._graphs import Graph
 from bcos_sdk.backends._graphs import Tensor as Planned
-from bcos_sdk.backends._onnxruntime import open_session_graph
-from bcos_sdk.backends._openvino import open_openvino_graph
-from bcos_sdk.bundle import explain_by_rows
+from bcos_sdk.backends.onnxruntime._graph import open_session_graph
+from bcos_sdk.backends.openvino._graph import open_openvino_graph
+from bcos_sdk.contract import explain_grid_by_rows
 from bcos_sdk.exporters._oracle import Truth, consult
 from bcos_sdk.models import build_model
 
@@ -88,7 +88,7 @@ def explained(
         return graphs[layout].run({"image": x, "targets": rows}, planned)
 
     x, grid = case.images[: len(targets)].numpy(), targets.contiguous().numpy()
-    return run(x, grid) if layout == "explain" else explain_by_rows(run, x, grid)
+    return run(x, grid) if layout == "explain" else explain_grid_by_rows(run, x, grid)
 
 
 def worst(value: npt.NDArray[Any], truth: Any, axes: int) -> float:

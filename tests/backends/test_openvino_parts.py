@@ -12,11 +12,12 @@ from onnx import helper
 from support.bundles import copy_of, encoded_batch, small_bundle
 from support.tiny_onnx import write_onnx
 
-from bcos_sdk.backends import Device, _openvino, open_backend
+from bcos_sdk.backends import Device, open_backend
 from bcos_sdk.backends._graphs import Arrays, Tensor, explain_outputs
-from bcos_sdk.backends._onnxruntime import open_session_graph
-from bcos_sdk.backends._openvino import OpenvinoGraph, images_at_once, open_openvino_graph
-from bcos_sdk.backends._openvino_tuning import join_norms
+from bcos_sdk.backends.onnxruntime._graph import open_session_graph
+from bcos_sdk.backends.openvino import _graph as _openvino
+from bcos_sdk.backends.openvino._graph import OpenvinoGraph, images_at_once, open_openvino_graph
+from bcos_sdk.backends.openvino._tuning import join_norms
 from bcos_sdk.bundle import open_bundle
 from bcos_sdk.errors import SelfTestError
 

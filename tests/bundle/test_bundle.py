@@ -23,7 +23,7 @@ from bcos_sdk.bundle import (
     open_bundle,
     stored_bundles,
 )
-from bcos_sdk.errors import BundleError, BundleExistsError, UnknownTargetError
+from bcos_sdk.errors import BundleError, BundleExistsError
 from bcos_sdk.registry import InputSpec
 
 FILES = {"predict.onnx": b"predict", "explain.onnx": b"explain", "weights.bin": b"weights", "golden.npz": b"golden"}
@@ -144,15 +144,6 @@ def test_a_graph_that_nobody_vouches_for_is_refused(bundle: Path) -> None:
     edit(bundle, lambda document: document["files"].pop("explain.onnx"))
     with pytest.raises(BundleError, match=r"vouches for no explain\.onnx"):
         open_bundle(bundle)
-
-
-def test_targets_are_checked_before_a_graph_runs(bundle: Path) -> None:
-    opened = open_bundle(bundle)
-    mean = opened.manifest.classes
-    opened.check_targets([0, 1, -1, -2, mean])
-    for wrong in (-3, mean + 1):
-        with pytest.raises(UnknownTargetError, match=f"no target {wrong}"):
-            opened.check_targets([0, wrong])
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:

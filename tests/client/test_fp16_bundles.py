@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from support.bundles import copy_of, edit_manifest, random_pixels, sign_again, small_bundle
 
 from bcos_sdk import Client, Explained
-from bcos_sdk._precision import TOLERANCE_CAPS
+from bcos_sdk.contract import TOLERANCE_CAPS
 from bcos_sdk.errors import BundleError, IncompleteExplanationError, SelfTestError
 
 IMAGES = random_pixels(3)

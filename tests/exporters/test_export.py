@@ -17,8 +17,8 @@ from support import reference
 from support.explaining import explain, random_image, relative_error
 from torch import Tensor, nn
 
-from bcos_sdk.benchmark._random_weights import calibrate
 from bcos_sdk.bundle import Bundle, open_bundle
+from bcos_sdk.cli.benchmark._random_weights import calibrate
 from bcos_sdk.errors import BundleExistsError, ExportError, ParityError
 from bcos_sdk.exporters import _validate, export
 from bcos_sdk.exporters._emit import Emitter

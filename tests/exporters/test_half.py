@@ -14,8 +14,8 @@ from support.compiling import run_onnx
 from support.explaining import explain, random_image, relative_error
 from torch import Tensor, nn
 
-from bcos_sdk.benchmark._random_weights import calibrate
 from bcos_sdk.bundle import Bundle
+from bcos_sdk.cli.benchmark._random_weights import calibrate
 from bcos_sdk.errors import ExportError
 from bcos_sdk.exporters import export
 from bcos_sdk.exporters._compile import compile_module

@@ -12,7 +12,7 @@ from support.compiling import run_onnx
 from support.explaining import random_image
 from torch import Tensor, nn
 
-from bcos_sdk.benchmark._random_weights import calibrate
+from bcos_sdk.cli.benchmark._random_weights import calibrate
 from bcos_sdk.errors import ExportError
 from bcos_sdk.exporters import simplify
 from bcos_sdk.exporters._capture import capture

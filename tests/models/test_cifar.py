@@ -6,8 +6,8 @@ import pytest
 from support import reference
 from support.explaining import explain, random_image, relative_error
 
-from bcos_sdk.benchmark._random_weights import calibrate
 from bcos_sdk.bundle import BUILTIN_MODEL
+from bcos_sdk.cli.benchmark._random_weights import calibrate
 from bcos_sdk.models import build_model
 from bcos_sdk.registry import builtin_registry
 from bcos_sdk.registry.architectures import PlainConfig, ResNetConfig

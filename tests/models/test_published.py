@@ -8,7 +8,7 @@ import pytest
 from support import reference
 from support.explaining import explain, random_image, relative_error
 
-from bcos_sdk.benchmark._random_weights import calibrate
+from bcos_sdk.cli.benchmark._random_weights import calibrate
 from bcos_sdk.models import build_model
 from bcos_sdk.registry import builtin_registry
 

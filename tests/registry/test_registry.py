@@ -105,7 +105,7 @@ def test_a_merge_key_is_no_key_that_stands_twice(tmp_path: Path) -> None:
 
 
 def test_label_sets_have_no_blank_names() -> None:
-    from bcos_sdk.labels import load_labels
+    from bcos_sdk.registry import load_labels
 
     assert load_labels("imagenet")[0] == "tench"
     assert load_labels("imagenet")[-1] == "toilet tissue"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from pydantic import ValidationError
 
-from bcos_sdk._precision import TOLERANCE_CAPS
+from bcos_sdk.contract import TOLERANCE_CAPS
 from bcos_sdk.errors import (
     ImageTooLargeError,
     IncompleteExplanationError,

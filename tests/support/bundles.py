@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from bcos_sdk import Client, Prediction
-from bcos_sdk._hashing import sha256_of
-from bcos_sdk._precision import GraphPrecision
+from bcos_sdk._files import sha256_of
 from bcos_sdk.backends import Device
 from bcos_sdk.backends._graphs import GraphBackend
-from bcos_sdk.backends._onnxruntime import open_session_graph
+from bcos_sdk.backends.onnxruntime._graph import open_session_graph
 from bcos_sdk.bundle import Bundle
+from bcos_sdk.contract import GraphPrecision
 from bcos_sdk.exporters import export
 from bcos_sdk.images import encode
 from bcos_sdk.models.layers import BcosConv2d

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from bcos_sdk._driver import Driver, Gpu
-from bcos_sdk.backends import _devices, _tensorrt
-from bcos_sdk.engines import _build, _flavours, _obtain
+from bcos_sdk.backends import _devices
+from bcos_sdk.backends._driver import Driver, Gpu
+from bcos_sdk.backends.tensorrt import _build, _flavours, _obtain
+from bcos_sdk.backends.tensorrt import _graph as _tensorrt
 from bcos_sdk.errors import EngineError
 from support.fake_gpu import FakeCuda, FakeTensorRT, cuda_modules, fake_plan
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bcos_sdk.benchmark._random_weights import calibrate
+from bcos_sdk.cli.benchmark._random_weights import calibrate
 from bcos_sdk.exporters._compile import compile_module
 from bcos_sdk.exporters._emit import WeightsFile, emit
 from bcos_sdk.exporters._gauge import Gauge

@@ -10,7 +10,7 @@ from unittest import mock
 import torch
 from torch import nn
 
-from bcos_sdk.benchmark._torchvision import import_torchvision
+from bcos_sdk.cli.benchmark._torchvision import import_torchvision
 from bcos_sdk.registry import NormConfig
 from bcos_sdk.registry.architectures import PlainConfig, ResNetConfig
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bcos_sdk.benchmark._report import (
+from bcos_sdk.cli.benchmark._report import (
     DeviceRecord,
     FolderRecord,
     ImportRecord,

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from bcos_sdk import Client, Limits
-from bcos_sdk._precision import Precision
-from bcos_sdk.backends import Device, ExplainOutputs
+from bcos_sdk.backends import Device
 from bcos_sdk.client._deadline import Deadline
 from bcos_sdk.client._engine import Engine
+from bcos_sdk.contract import ExplainOutputs, Precision
 from support.bundles import LABELS, random_pixels, small_bundle
 
 PIXELS = random_pixels(12)

@@ -1,0 +1,1 @@
+"""OpenVINO: the ONNX graphs of a bundle on the CPU, compiled for it."""

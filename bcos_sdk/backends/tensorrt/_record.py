@@ -1,0 +1,88 @@
+"""What an engine was built from, with what and for which GPU: an engine is used where all of it still holds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt
+
+from bcos_sdk.backends.tensorrt._flavours import Flavour
+from bcos_sdk.bundle import InputShapes
+
+__all__ = ["EngineKey", "EngineRecord"]
+
+RECIPE = 1
+"""Raised when the worker builds otherwise than before from the same key."""
+_MEANING = {
+    "recipe": "way of building",
+    "graph_sha256": "graph",
+    "weights_sha256": "weights",
+    "precision": "precision",
+    "tf32": "use of TF32",
+    "profile": "shapes",
+    "flavour": "TensorRT",
+    "version": "TensorRT version",
+    "gpu": "GPU",
+    "cuda": "CUDA version",
+    "driver": "driver version",
+}
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EngineKey(_Record):
+    """All that an engine depends on. One built ahead of time names compute capabilities, and no GPU or driver."""
+
+    recipe: int = RECIPE
+    graph_sha256: str
+    weights_sha256: str
+    precision: str
+    tf32: bool
+    profile: InputShapes
+    flavour: Flavour
+    version: str
+    compute_capabilities: tuple[str, ...]
+    gpu: str | None = None
+    cuda: str | None = None
+    driver: str | None = None
+
+    def stem(self, graph: str) -> str:
+        """The name of its files: two environments that share a folder do not take each other's places."""
+        everything = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        where = "-".join(f"sm{capability.replace('.', '')}" for capability in self.compute_capabilities)
+        return f"{graph}.{self.flavour}.{where}.{hashlib.sha256(everything.encode()).hexdigest()[:8]}"
+
+    def is_of_another_model(self, wanted: EngineKey) -> bool:
+        return self.graph_sha256 != wanted.graph_sha256 and self.weights_sha256 != wanted.weights_sha256
+
+    def unlike(self, wanted: EngineKey) -> list[str]:
+        """What keeps an engine with this key from being the one that is wanted, in words; empty if nothing does."""
+        differing = [field for field in _MEANING if getattr(self, field) != getattr(wanted, field)]
+        reasons = [_differs(_MEANING[field], getattr(self, field), getattr(wanted, field)) for field in differing]
+        if not set(wanted.compute_capabilities) <= set(self.compute_capabilities):
+            have, want = ", ".join(self.compute_capabilities), ", ".join(wanted.compute_capabilities)
+            reasons.append(_differs("compute capability", have, want))
+        return reasons
+
+
+class EngineRecord(_Record):
+    """A plan and how it came about, written as JSON beside it."""
+
+    key: EngineKey
+    plan_sha256: str
+    size: NonNegativeInt
+    seconds: NonNegativeFloat
+    peak_memory: NonNegativeInt | None
+
+
+def _differs(what: str, have: Any, want: Any) -> str:
+    return f"its {what} is {_short(have)}, not {_short(want)}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value) if isinstance(value, dict) else str(value)
+    return f"{text[:8]}…" if len(text) == 64 else text

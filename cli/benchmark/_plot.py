@@ -1,0 +1,73 @@
+"""The report as a picture: bars of milliseconds per image, a row of axes per model, a column per batch size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bcos_sdk._extras import require
+from bcos_sdk._files import atomic_write
+from bcos_sdk.cli.benchmark._report import ModelRecord, Report, Side
+from bcos_sdk.cli.benchmark._tables import describe, three_digits
+from bcos_sdk.errors import OutputError
+
+__all__ = ["check_plot", "draw_plot"]
+
+FORMATS = (".png", ".svg")
+_COLOURS: dict[Side, str] = {"ours": "#1f6f8b", "conventional": "#9a9a9a", "reference": "#d98032"}
+_NAMES: dict[Side, str] = {"ours": "bcos-sdk", "conventional": "conventional network", "reference": "reference package"}
+
+
+def check_plot() -> None:
+    """Promise that a plot can be drawn."""
+    require("matplotlib", purpose="Drawing the plot")
+
+
+def draw_plot(report: Report, path: Path) -> None:
+    """Write the picture, as PNG or SVG by the suffix of its name; complete or not at all."""
+    check_plot()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    rows, columns = len(report.models), len(report.batches)
+    bars = [max(_bars_in(model, batch) for batch in report.batches) for model in report.models]
+    figure = Figure(figsize=(6.4 * columns, sum(0.9 + 0.26 * count for count in bars) + 0.7), layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(rows, columns, squeeze=False, gridspec_kw={"height_ratios": [3 + count for count in bars]})
+    for row, model in enumerate(report.models):
+        for column, batch in enumerate(report.batches):
+            _draw_bars(grid[row][column], model, batch, bars[row])
+    sides = {timing.side for model in report.models for timing in model.timings}
+    patches = [Patch(color=_COLOURS[side], label=_NAMES[side]) for side in _COLOURS if side in sides]
+    figure.legend(handles=patches, loc="outside upper center", ncols=len(patches), frameon=False)
+    try:
+        with atomic_write(path) as aside:
+            figure.savefig(aside, format=path.suffix[1:].lower(), dpi=110, metadata={_DATE[path.suffix.lower()]: None})
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}", source=str(path)) from error
+
+
+_DATE = {".png": "Software", ".svg": "Date"}
+"""What would make the same report another file with another version or on another day."""
+
+
+def _bars_in(model: ModelRecord, batch: int) -> int:
+    return sum(timing.batch == batch for timing in model.timings)
+
+
+def _draw_bars(axes: object, model: ModelRecord, batch: int, places_in_row: int) -> None:
+    from matplotlib.axes import Axes
+
+    assert isinstance(axes, Axes)
+    timings = sorted((one for one in model.timings if one.batch == batch), key=lambda one: one.median_ms)
+    places = list(range(len(timings)))
+    bars = axes.barh(places, [one.median_ms for one in timings], color=[_COLOURS[one.side] for one in timings])
+    axes.bar_label(bars, [three_digits(one.median_ms) for one in timings], padding=3, fontsize=8)
+    axes.set_yticks(places, [describe(one) for one in timings], fontsize=8)
+    precision = "" if model.precision == "fp32" else f" in {model.precision}"
+    axes.set_title(f"{model.name}{precision}, batch {batch}", fontsize=10, loc="left")
+    axes.set_xlabel("ms per image, median", fontsize=8)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.margins(x=0.15)
+    axes.set_ylim(places_in_row - 0.4, -0.6)  # bars of one thickness, the first on top
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,162 @@
+"""The report in words and figures: rows of text, for the terminal and for the page of the documentation."""
+
+from __future__ import annotations
+
+from bcos_sdk.cli.benchmark._goals import GOALS, IMPORT_LIMIT_SECONDS
+from bcos_sdk.cli.benchmark._report import ONNX_RUNTIME, ModelRecord, Report, Side, Timing, What
+
+__all__ = [
+    "Table",
+    "describe",
+    "goal_table",
+    "machine_rows",
+    "model_title",
+    "process_table",
+    "ratio_table",
+    "three_digits",
+    "timing_table",
+]
+
+Table = tuple[list[str], list[list[str]]]
+
+_NONE = "–"
+_OURS = {
+    "forward": "predict",
+    "explain": "explain",
+    "explain top 5": "explain, five classes",
+    "explain with picture": "client, explain with picture",
+    "client explain": "client, explain",
+}
+_THEIRS = {
+    "forward": "reference forward",
+    "explain": "reference explain in batch",
+    "explain with picture": "reference explain() with picture",
+}
+
+
+def describe(timing: Timing) -> str:
+    """Who does what where, in a few words."""
+    if timing.side == "conventional":
+        where = "ONNX Runtime" if timing.device == ONNX_RUNTIME else timing.device
+        return f"conventional forward, {where}"
+    if timing.side == "reference":
+        return f"{_THEIRS[timing.what]}, {timing.device}"
+    return f"{_OURS[timing.what]}, {timing.device}"
+
+
+def model_title(model: ModelRecord) -> str:
+    height, width = model.input_size
+    exported = "" if model.export_seconds is None else f", exported in {model.export_seconds:.1f} s"
+    return f"{model.name}, {height}×{width}, {model.precision}{exported}"
+
+
+def timing_table(model: ModelRecord) -> Table:
+    """One row per contender and batch size."""
+    header = ["what", "batch", "ms/image", "least", "images/s", "÷ conventional", "reference ÷ ours"]
+    rows = [
+        [
+            describe(timing),
+            str(timing.batch),
+            three_digits(timing.median_ms),
+            three_digits(timing.least_ms),
+            three_digits(timing.images_per_second),
+            _ratio(model.to_conventional(timing)),
+            _ratio(model.reference_to(timing)),
+        ]
+        for timing in sorted(model.timings, key=lambda timing: timing.batch)
+    ]
+    return header, rows
+
+
+def ratio_table(model: ModelRecord) -> Table:
+    """One row per device and batch size: ratios of what ran on one device."""
+    header = ["device", "batch", "predict ÷ conventional there", "explain ÷ conventional there"]
+    header += ["explain ÷ predict", "client ÷ engine", "five classes ÷ one"]
+    rows = []
+    for device in model.devices:
+        for batch in sorted({timing.batch for timing in model.timings}):
+            forward, explain = _at("ours", "forward", device), _at("ours", "explain", device)
+            conventional = _at("conventional", "forward", device)
+            quotients = [
+                (forward, conventional),
+                (explain, conventional),
+                (explain, forward),
+                (_at("ours", "client explain", device), explain),
+                (_at("ours", "explain top 5", device), explain),
+            ]
+            rows.append([device, str(batch), *(_ratio(model.ratio(*both, batch)) for both in quotients)])
+    return header, rows
+
+
+def _at(side: Side, what: What, device: str) -> tuple[Side, What, str]:
+    return side, what, device
+
+
+def process_table(model: ModelRecord) -> Table:
+    """One row per device: what was measured in processes of their own."""
+    header = ["device", "cold start s", "peak MB", "÷ reference", "folder images/s", "÷ engine", "without start"]
+    rows = []
+    for device, record in model.devices.items():
+        folder = record.folder
+        rows.append(
+            [
+                device,
+                f"{record.cold_start_seconds:.2f}",
+                f"{record.peak_memory_mb:.0f}",
+                _ratio(model.memory_to_reference(device)),
+                three_digits(folder.images_per_second) if folder else _NONE,
+                _ratio(folder.efficiency if folder else None),
+                _ratio(folder.efficiency_without_start if folder else None),
+            ]
+        )
+    if model.reference_peak_memory_mb is not None:
+        rows.append(["reference, torch", _NONE, f"{model.reference_peak_memory_mb:.0f}", *[_NONE] * 4])
+    return header, rows
+
+
+def goal_table(report: Report, *, measured_only: bool = False) -> Table:
+    """One row per goal with a figure for each device; "met" or "missed" beside it."""
+    header = ["goal", "model", "limit", *(f"measured, {device}" for device in report.devices)]
+    rows = []
+    for goal in GOALS:
+        cells = []
+        for device in report.devices:
+            value = goal.measured(report, device)
+            cells.append(_NONE if value is None else _judged(f"{value:.2f}", goal.is_met(value)))
+        if measured_only and set(cells) == {_NONE}:
+            continue
+        rows.append([goal.text, goal.model, f"{goal.sense} {goal.limit:g}", *cells])
+    imported = report.imported
+    met = imported.seconds <= IMPORT_LIMIT_SECONDS and not imported.imports_torch
+    text = f"{imported.seconds:.2f} s, {'with' if imported.imports_torch else 'without'} torch"
+    limit = f"≤ {IMPORT_LIMIT_SECONDS:g} s, without torch"
+    rows.append(["`import bcos_sdk`", _NONE, limit, *[_judged(text, met)] * len(report.devices)])
+    return header, rows
+
+
+def machine_rows(report: Report) -> list[tuple[str, str]]:
+    machine = report.machine
+    packages = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
+    doubt = ": busy with other things, these ratios say little" if machine.is_busy else ""
+    load = [] if machine.load is None else [("load before", f"{machine.load:.1f}{doubt}")]
+    return [
+        ("processor", f"{machine.cpu}, {machine.cores} cores"),
+        *load,
+        ("threads", str(report.threads)),
+        ("system", f"{machine.system}, Python {machine.python}"),
+        ("packages", packages),
+        ("rounds", f"{report.rounds}, after one to warm up"),
+    ]
+
+
+def _judged(text: str, met: bool) -> str:
+    return f"{text}, {'met' if met else 'missed'}"
+
+
+def three_digits(value: float) -> str:
+    """Three digits, which is more than two runs have in common."""
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def _ratio(value: float | None) -> str:
+    return _NONE if value is None else f"{value:.2f}"

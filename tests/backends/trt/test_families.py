@@ -1,0 +1,80 @@
+"""Engines of every family, in both precisions, are built ahead of time; in half, norms and certificates stay float."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.halves import layers_with_halves, misplaced_halves
+from support.members import MEMBERS, Size, build_member, images, prepare, write_graphs
+from support.walking import execute, parse
+
+from bcos_sdk.backends.tensorrt._process import run_worker
+from bcos_sdk.contract import TOLERANCE_CAPS
+from bcos_sdk.models import build_model
+
+pytest.importorskip("tensorrt_rtx", reason="pip install 'bcos-sdk[trt-rtx]' builds engines without a GPU")
+
+CAPABILITIES = {"fp32": ["8.6", "8.9", "12.0"], "fp16": ["7.5", "8.6", "8.9", "12.0"]}
+PRECISIONS = list(CAPABILITIES)
+PUBLISHED = ["resnet152", "resnext50_32x4d", "densenet121", "vgg11_bnu", "convnext_tiny", "simple_vit_s_patch16_224"]
+PUBLISHED += ["vitc_s_patch1_14"]
+
+ReportEngine = Callable[[str, int, float, int | None], None]
+
+
+def build(graph: Path, size: Size, precision: str, batch: int) -> tuple[int, float, int | None]:
+    """Plan size, seconds and peak memory of an engine with an open batch and open targets."""
+    sample = [6, *size]
+    profile = {"image": [[1, *sample], [batch, *sample], [batch, *sample]]}
+    if graph.stem == "explain":
+        profile["targets"] = [[1, 1], [batch, 1], [batch, batch]]
+    plan = graph.with_suffix(".plan")
+    job: dict[str, Any] = {"task": "build", "flavour": "tensorrt_rtx", "graph": str(graph), "plan": str(plan)}
+    began = time.monotonic()
+    answer = run_worker(
+        {**job, "profile": profile, "capabilities": CAPABILITIES[precision], "tf32": False, "gpu": None}
+    )
+    return plan.stat().st_size, time.monotonic() - began, answer["peak_memory"]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", MEMBERS)
+def test_engines_of_every_family_are_built(name: str, precision: str, tmp_path: Path) -> None:
+    size, _ = MEMBERS[name]
+    for graph in write_graphs(build_member(name), size, tmp_path, half=precision == "fp16")[:2]:
+        assert build(graph, size, precision, batch=4)[0] > 1000
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_half_precision_reaches_products_alone_and_certificates_hold(name: str, tmp_path: Path) -> None:
+    """Executed as TensorRT would, every product of half rounded once; ONNX Runtime on a CPU rounds none."""
+    size, _ = MEMBERS[name]
+    predict, explain = map(parse, write_graphs(build_member(name), size, tmp_path, half=True)[:2])
+    for parsed in (predict, explain):
+        assert misplaced_halves(parsed) == []
+        kinds = {kind for kind, _ in layers_with_halves(parsed)}
+        assert kinds & {"Convolution", "MatrixMultiply"}
+    outputs = execute(explain, {"image": images(2, size), "targets": torch.tensor([[-1], [2]])})
+    contributions, terms = outputs["contributions"].double(), outputs["bias_terms"].double()
+    total = contributions.sum((2, 3)) + terms.sum(2)
+    scale = contributions.abs().sum((2, 3)) + terms.abs().sum(2)
+    logits = outputs["logits"].double().gather(1, outputs["classes"])
+    assert float(((logits - total).abs() / scale).max()) < TOLERANCE_CAPS["fp16"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_engines_of_published_models_are_built(
+    name: str, precision: str, tmp_path: Path, report_engine: ReportEngine
+) -> None:
+    size = (224, 224)
+    network = build_model(name)
+    prepare(network, size)
+    for graph in write_graphs(network, size, tmp_path, half=precision == "fp16")[:2]:
+        report_engine(f"{name} {graph.stem} {precision}", *build(graph, size, precision, batch=8))

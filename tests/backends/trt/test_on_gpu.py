@@ -1,0 +1,220 @@
+"""Engines on a GPU against ONNX Runtime on the CPU: values, certificates, batches, cache.
+
+Every test runs twice: here on a GPU made of host memory, which shows that the test itself is sound, and on a real one
+with `make test-gpu`, for each TensorRT that is installed there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import gpu_machine
+from support.bundles import MAX_BATCH, copy_of, cpu_backend, cropped, random_pixels, small_bundle
+from support.members import MEMBERS, build_member
+from support.members import images as member_images
+
+from bcos_sdk import Client
+from bcos_sdk.backends import Backend, _devices, open_backend
+from bcos_sdk.backends.tensorrt import EngineRecord
+from bcos_sdk.backends.tensorrt import _graph as _tensorrt
+from bcos_sdk.bundle import Bundle, open_bundle
+from bcos_sdk.exporters import export
+from bcos_sdk.images import encode
+
+FAKE = "GPU made of host memory"
+CLOSE = 1e-3  # TensorRT rounds in another order; a wrong layer is off by more than all of this
+
+
+@pytest.fixture(
+    autouse=True,
+    params=[FAKE, *(pytest.param(flavour, marks=pytest.mark.gpu) for flavour in ("tensorrt", "tensorrt_rtx"))],
+)
+def _gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    if request.param == FAKE:
+        gpu_machine.install(monkeypatch, tmp_path / "cache")
+    else:
+        pytest.importorskip(request.param, reason=f"{request.param} is not installed")
+        monkeypatch.setenv("BCOS_SDK_CACHE", str(tmp_path / "cache"))
+        for module in (_devices, _tensorrt):
+            monkeypatch.setattr(module, "installed_flavours", lambda: [request.param])
+    yield request.param
+    gpu_machine.forget()
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    return open_bundle(copy_of(small_bundle(), tmp_path / "bundle"))
+
+
+@pytest.fixture
+def builds(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """The lines that said that an engine is being built, and why, since it was last asked."""
+    caplog.set_level(logging.WARNING, "bcos_sdk")
+
+    def taken() -> list[str]:
+        lines = [record.getMessage() for record in caplog.records if "building" in record.getMessage()]
+        caplog.clear()
+        return lines
+
+    return taken
+
+
+def images(count: int, seed: int = 0) -> Any:
+    return np.stack([encode(cropped(pixels)) for pixels in random_pixels(count, seed)])
+
+
+def apart(value: Any, truth: Any) -> float:
+    """‖value − truth‖ / ‖truth‖."""
+    return float(np.linalg.norm(value - truth) / np.linalg.norm(truth))
+
+
+def compare(gpu: Backend, cpu: Backend, batch: Any, targets: Any) -> None:
+    got, want = gpu.explain(batch, targets, weights=True), cpu.explain(batch, targets, weights=True)
+    assert (got.classes == want.classes).all()
+    for name in ("logits", "contributions", "bias_terms", "weights"):
+        one, other = getattr(got, name), getattr(want, name)
+        assert (one.dtype, one.shape) == (other.dtype, other.shape), name
+        assert apart(one, other) < CLOSE, name
+    assert apart(gpu.predict(batch), want.logits) < CLOSE
+
+
+@pytest.mark.parametrize(("count", "rows"), [(1, 1), (3, 2), (MAX_BATCH, MAX_BATCH), (2 * MAX_BATCH + 1, 1)])
+def test_engines_say_what_onnx_runtime_says(bundle: Bundle, count: int, rows: int) -> None:
+    gpu, cpu = open_backend(bundle, "tensorrt"), cpu_backend(bundle)
+    targets = np.arange(count * rows).reshape(count, rows) % (bundle.manifest.classes + 1)
+    compare(gpu, cpu, images(count), targets)
+    compare(gpu, cpu, images(count, seed=1), targets)
+    gpu.close()
+
+
+FAMILIES = ["ResNet with bottlenecks", "ResNeXt", "DenseNet", "VGG", "ConvNeXt", "SimpleViT", "ViT-C", "plain network"]
+FAR = {"fp32": CLOSE, "tf32": 1e-1, "fp16": 1e-1}
+
+
+@pytest.mark.parametrize("precision", FAR)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_engines_of_every_family_say_what_onnx_runtime_says(
+    request: pytest.FixtureRequest, tmp_path: Path, family: str, precision: str
+) -> None:
+    if request.getfixturevalue("_gpu") == FAKE and (family, precision) != ("ViT-C", "fp16"):
+        pytest.skip("one shows that the test is sound")
+    size, _ = MEMBERS[family]
+    exported = export(
+        build_member(family),
+        tmp_path / "family",
+        input_size=size,
+        max_batch=3,
+        precision="fp16" if precision == "fp16" else "fp32",
+    )
+    gpu = open_backend(exported, "tensorrt", tf32=precision == "tf32")
+    batch = member_images(3, size).numpy()
+    got = gpu.explain(batch, np.array([[0], [1], [2]]), weights=True)
+    want = cpu_backend(exported).explain(batch, np.array([[0], [1], [2]]), weights=True)
+    assert got.weights is not None
+    assert want.weights is not None
+    assert apart(got.weights, want.weights) < FAR[precision]
+    assert apart(got.logits, want.logits) < FAR[precision]
+
+
+def test_every_explanation_has_a_certificate_that_holds(bundle: Bundle) -> None:
+    with Client(bundle.path, device="tensorrt") as client:
+        for result in client.explain(random_pixels(9), top_k=3, weights=True):
+            for explanation in result.explanations:
+                assert explanation.completeness.passed
+                assert explanation.completeness.tolerance <= bundle.manifest.tolerance
+
+
+@pytest.mark.parametrize("precision", ["tf32", "fp16"])
+def test_coarser_products_keep_their_certificates(tmp_path: Path, precision: str) -> None:
+    exported = small_bundle(precision="fp16" if precision == "fp16" else "fp32")
+    folder = copy_of(exported, tmp_path / "coarse")
+    with Client(folder, device="tensorrt", tf32=precision == "tf32") as client:
+        for result in client.explain(random_pixels(9), top_k=2, weights=True):
+            for explanation in result.explanations:
+                assert explanation.completeness.precision == precision
+                assert explanation.completeness.passed
+
+
+def test_many_threads_get_their_own_results(bundle: Bundle) -> None:
+    pixels = random_pixels(8)
+    with Client(bundle.path, device="tensorrt") as client:
+        alone = [client.explain(one)[0].explanations[0].contributions for one in pixels]
+        together: dict[int, Any] = {}
+
+        def ask(place: int) -> None:
+            together[place] = client.explain(pixels[place])[0].explanations[0].contributions
+
+        threads = [threading.Thread(target=ask, args=(place,)) for place in range(len(pixels))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for place, expected in enumerate(alone):
+        assert apart(together[place], expected) < CLOSE
+
+
+def test_engines_are_built_once(bundle: Bundle, builds: Callable[[], list[str]]) -> None:
+    open_backend(bundle, "tensorrt").close()
+    assert len(builds()) == 2
+    open_backend(bundle, "tensorrt").close()
+    assert builds() == []
+
+
+def engine_files(tmp_path: Path, suffix: str) -> list[Path]:
+    return sorted((tmp_path / "cache" / "engines").glob(f"explain*{suffix}"))
+
+
+def test_an_engine_of_another_version_is_built_again(
+    bundle: Bundle, tmp_path: Path, builds: Callable[[], list[str]]
+) -> None:
+    open_backend(bundle, "tensorrt").close()
+    builds()
+    (path,) = engine_files(tmp_path, ".json")
+    record = EngineRecord.model_validate_json(path.read_text("utf-8"))
+    old = record.model_copy(update={"key": record.key.model_copy(update={"version": "1.0"})})
+    path.write_text(old.model_dump_json(), "utf-8")
+    backend = open_backend(bundle, "tensorrt")
+    (line,) = builds()
+    assert f"its TensorRT version is 1.0, not {record.key.version}" in line
+    compare(backend, cpu_backend(bundle), images(2), np.array([[0], [-1]]))
+
+
+def test_a_damaged_plan_is_built_again(bundle: Bundle, tmp_path: Path, builds: Callable[[], list[str]]) -> None:
+    open_backend(bundle, "tensorrt").close()
+    builds()
+    (plan,) = engine_files(tmp_path, ".plan")
+    contents = bytearray(plan.read_bytes())
+    contents[len(contents) // 2] ^= 1
+    plan.write_bytes(contents)
+    backend = open_backend(bundle, "tensorrt")
+    (line,) = builds()
+    assert "its hash differs" in line
+    compare(backend, cpu_backend(bundle), images(1), np.array([[2]]))
+
+
+def test_what_was_built_is_taken_by_auto(bundle: Bundle, builds: Callable[[], list[str]]) -> None:
+    open_backend(bundle, "tensorrt").close()
+    builds()
+    with Client(bundle.path, device="auto") as client:
+        assert client.device == "tensorrt:0"
+    assert builds() == []
+
+
+def test_memory_comes_back(bundle: Bundle) -> None:
+    from importlib import import_module
+
+    runtime: Any = import_module("cuda.bindings.runtime")
+    open_backend(bundle, "tensorrt").close()  # the first use of a device keeps some memory for good
+    _, before, _ = runtime.cudaMemGetInfo()
+    for _ in range(5):
+        backend = open_backend(bundle, "tensorrt")
+        compare(backend, cpu_backend(bundle), images(MAX_BATCH), np.zeros((MAX_BATCH, 1), np.int64))
+        backend.close()
+    _, after, _ = runtime.cudaMemGetInfo()
+    assert before - after < 32 << 20
