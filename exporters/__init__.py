@@ -1,10 +1,22 @@
-"""From a torch module to deployable graphs: `export` writes a bundle, measured against the module."""
+"""From a torch module to deployable graphs: `export` writes a bundle and measures it against the module.
+
+The rooms, from low to high; a room imports only those above it in this list:
+
+program     the captured program: graph, constants, shapes
+transpose   the walk that turns a forward program into rows of W(x)
+onnx        emission of a program as ONNX
+operators   one entry per operator: kind, transpose, ONNX spelling, traits
+capture     torch module → program
+passes      simplifications and fp16
+compiler    module → the three programs of a bundle
+verify      graphs against the module in float64
+"""
 
 from bcos_sdk._extras import require
 
 require("torch", "onnx", "onnxruntime", purpose="Exporting")
 
 from bcos_sdk.exporters._export import export  # noqa: E402
-from bcos_sdk.exporters._validate import parity_table  # noqa: E402
+from bcos_sdk.exporters.verify import parity_table  # noqa: E402
 
 __all__ = ["export", "parity_table"]

@@ -1,4 +1,4 @@
-"""`export`: from a torch module to a bundle that was measured against it."""
+"""`export`: compile a torch module, write its graphs, verify them against the module, and finish the bundle."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from torch import nn
 from bcos_sdk.bundle import Bundle, BundleWriter, Manifest, ModelRecord, Parity
 from bcos_sdk.contract import EXPLAIN_METADATA, MOST_RANKS, TOLERANCES, GraphPrecision, InputSpec
 from bcos_sdk.errors import ExportError, ParityError
-from bcos_sdk.exporters._choose_half import choose_half
-from bcos_sdk.exporters._compile import Compiled, compile_module
-from bcos_sdk.exporters._emit import IR_VERSION, OPSET, WeightsFile, emit
-from bcos_sdk.exporters._explain import has_jumps
-from bcos_sdk.exporters._locate import with_worst_layer
-from bcos_sdk.exporters._program import sample_shape
-from bcos_sdk.exporters._refused import find_refusals
-from bcos_sdk.exporters._validate import GraphFiles, Trial
+from bcos_sdk.exporters.compiler import Compiled, compile_module
+from bcos_sdk.exporters.onnx import IR_VERSION, OPSET, WeightsFile, emit, find_refusals
+from bcos_sdk.exporters.operators import SPELLINGS
+from bcos_sdk.exporters.passes import HalfAnalysis, choose_half
+from bcos_sdk.exporters.program import sample_shape
+from bcos_sdk.exporters.verify import GraphFiles, Trial, with_worst_layer
 
 __all__ = ["export"]
 
@@ -49,23 +47,24 @@ def export(
     without: Collection[str] = (),
     progress: Callable[[str], None] = lambda _stage: None,
 ) -> Bundle:
-    """Write the bundle of a dynamic-linear module to the folder `path`, and open it.
+    """Export a dynamic-linear module to a bundle in the folder `path`, and return the opened bundle.
 
-    `module` takes [batch, 6, *input_size] and returns logits: one of ours, one of the public `bcos` package, or any
-    whose input-dependent weights are detached. It is captured as it is, in eval mode and float32.
+    `module` maps [batch, 6, *input_size] to logits, in eval mode and float32. It is a network of this package, one of
+    the public `bcos` package, or any module that detaches its input-dependent weights.
 
-    With the precision "fp16" convolutions and matrix products run in half, except in layers where the certificate or
-    the comparison with torch would not hold; the manifest names them. `without` names simplifications to leave out;
-    `progress` is told each stage as it begins.
+    With `precision="fp16"`, convolutions and matrix products run in fp16. Layers for which a certificate or the
+    comparison with torch would fail stay in float32; the manifest names them.
+
+    `without` names simplifications to leave out. `progress` is called with the name of each stage when it begins.
     """
     if max_batch < 1 or min(input_size) < 1 or isinstance(labels, str):
         raise ExportError(
-            "max_batch and both sides of input_size must be at least 1, and labels a list of names",
-            hint=f"Given were max_batch={max_batch}, input_size={input_size} and labels={labels!r}.",
+            f"invalid arguments: max_batch={max_batch}, input_size={input_size}, labels={labels!r}",
+            hint="max_batch and both sides of input_size must be at least 1, and labels a list of names.",
         )
     if precision not in get_args(GraphPrecision):
         known = ", ".join(get_args(GraphPrecision))
-        raise ExportError(f"graphs are not written in precision {precision!r}", hint=f"Choose from {known}.")
+        raise ExportError(f"graphs cannot be written in precision {precision!r}", hint=f"Choose from {known}.")
     spec = preprocessing or InputSpec(size=input_size, resize=None, crop=None)
     with BundleWriter(path, force=force) as writer:
         progress("capturing and transposing")
@@ -73,27 +72,28 @@ def export(
         (classes,) = sample_shape(compiled.predict.results[0])
         if labels is not None and len(labels) != classes:
             raise ExportError(
-                f"{len(labels)} labels for {classes} classes", hint="Pass one label per class, in class order."
+                f"{len(labels)} labels for {classes} classes, expected one per class",
+                hint="Pass one label per class, in class order.",
             )
         progress("writing ONNX")
         graphs = _write_graphs(writer.folder, compiled)
         for refusal in find_refusals(graphs.predict, graphs.explain):
-            logger.warning("TensorRT would build no engine: %s", refusal)
+            logger.warning("TensorRT cannot build an engine of this bundle: %s", refusal)
         progress("checking against torch")
-        trial = Trial(module, spec.size, classes, max_batch, has_jumps=has_jumps(compiled.predict))
+        trial = Trial(module, spec.size, classes, max_batch, has_choices=compiled.has_choices)
         try:
             parity = trial.judge(graphs)
         except ParityError as error:
             raise with_worst_layer(error, compiled.explain, trial.images[:2]) from error
         float_layers: tuple[str, ...] = ()
         if precision == "fp16":
-            progress("rounding to half")
+            progress("converting to fp16")
 
-            def attempt(half: Compiled) -> tuple[Parity, ...]:
-                return trial.judge(_write_graphs(writer.folder, half), "fp16")
+            def attempt(analysis: HalfAnalysis, keep: Sequence[str]) -> tuple[Parity, ...]:
+                return trial.judge(_write_graphs(writer.folder, compiled.in_half(analysis, keep)), "fp16")
 
-            float_layers, parity = choose_half(compiled, trial.images, attempt)
-        progress("closing the bundle")
+            float_layers, parity = choose_half(compiled.explain, trial.images, attempt)
+        progress("finishing the bundle")
         trial.golden.write(writer.folder / GOLDEN)
         return writer.finish(
             Manifest(
@@ -129,13 +129,13 @@ def export(
 
 
 def _write_graphs(folder: Path, compiled: Compiled) -> GraphFiles:
-    (folder / WEIGHTS).unlink(missing_ok=True)  # a session of an earlier attempt may still have the file mapped
+    (folder / WEIGHTS).unlink(missing_ok=True)  # a session of an earlier attempt may still map the old file
     weights = WeightsFile(folder / WEIGHTS)
     metadata = {EXPLAIN_METADATA: json.dumps({"bias_terms": compiled.bias_terms})}
     models = {
-        PREDICT: emit(compiled.predict, "predict", weights),
-        EXPLAIN: emit(compiled.explain, "explain", weights, metadata=metadata),
-        EXPLAIN_ROWS: emit(compiled.explain_rows, "explain_rows", weights, metadata=metadata),
+        PREDICT: emit(compiled.predict, "predict", weights, SPELLINGS),
+        EXPLAIN: emit(compiled.explain, "explain", weights, SPELLINGS, metadata=metadata),
+        EXPLAIN_ROWS: emit(compiled.explain_rows, "explain_rows", weights, SPELLINGS, metadata=metadata),
     }
     weights.close()
     for name, model in models.items():
@@ -143,8 +143,8 @@ def _write_graphs(folder: Path, compiled: Compiled) -> GraphFiles:
         path.write_bytes(model.SerializeToString(deterministic=True))
         try:
             onnx.checker.check_model(str(path), full_check=True)
-        except Exception as error:  # its errors have no common base but this
-            raise ExportError(f"the graph is not valid ONNX: {error}", source=name) from error
+        except Exception as error:  # the errors of onnx have no narrower common base
+            raise ExportError(f"{name} is not valid ONNX: {error}", source=name) from error
     return GraphFiles(folder / PREDICT, folder / EXPLAIN, folder / EXPLAIN_ROWS)
 
 

@@ -24,7 +24,7 @@ from bcos_sdk.backends._graphs import Tensor as Planned
 from bcos_sdk.backends.onnxruntime._graph import open_session_graph
 from bcos_sdk.backends.openvino._graph import open_openvino_graph
 from bcos_sdk.contract import explain_grid_by_rows
-from bcos_sdk.exporters._oracle import Truth, consult
+from bcos_sdk.exporters.verify import Truth, consult
 from bcos_sdk.models import build_model
 
 pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="pip install 'bcos-sdk[openvino]'")

@@ -16,7 +16,7 @@ from bcos_sdk import Client
 from bcos_sdk.bundle import find_bundle, open_bundle
 from bcos_sdk.cli import main
 from bcos_sdk.errors import ParityError
-from bcos_sdk.exporters._validate import Trial
+from bcos_sdk.exporters.verify import Trial
 from bcos_sdk.models import build_model
 
 MODEL = "cifar10_plain9_b2-nomaxout"

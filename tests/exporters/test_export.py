@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from bcos_sdk.bundle import Bundle, open_bundle
 from bcos_sdk.cli.benchmark._random_weights import calibrate
 from bcos_sdk.errors import BundleExistsError, ExportError, ParityError
-from bcos_sdk.exporters import _validate, export
-from bcos_sdk.exporters._emit import Emitter
-from bcos_sdk.exporters._validate import LIMITS
+from bcos_sdk.exporters import export
+from bcos_sdk.exporters.onnx import Emitter
+from bcos_sdk.exporters.verify import LIMITS, _trial
 from bcos_sdk.models import build_model
 from bcos_sdk.models.layers import BcosConv2d
 from bcos_sdk.registry import builtin_registry
@@ -279,7 +279,7 @@ def test_a_wrong_graph_leaves_no_bundle_and_names_the_layer(
     right = Emitter.op
 
     def wrong(self: Emitter, kind: str, *inputs: Any, **attributes: Any) -> str:
-        swapped = kind == "Sqrt" and self._scope == "layer2.0.conv2"
+        swapped = kind == "Sqrt" and self.scope == "layer2.0.conv2"
         return right(self, "Abs" if swapped else kind, *inputs, **attributes)
 
     monkeypatch.setattr(Emitter, "op", wrong)
@@ -295,7 +295,7 @@ def test_an_explanation_that_adds_up_but_is_wrong_is_refused(
     small: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank_of_targets: int
 ) -> None:
     """A W(x) with its mass moved from pixel to pixel still adds up; comparing W itself finds it."""
-    run = _validate._run
+    run = _trial.run_session
 
     def moved(session: Any, images: Any, targets: Any = None) -> dict[str, Any]:
         got = run(session, images, targets)
@@ -306,6 +306,6 @@ def test_an_explanation_that_adds_up_but_is_wrong_is_refused(
             got["weights"] = np.broadcast_to(spread, got["weights"].shape).copy()
         return got
 
-    monkeypatch.setattr(_validate, "_run", moved)
+    monkeypatch.setattr(_trial, "run_session", moved)
     with pytest.raises(ParityError, match="weights differ"):
         small_export(small, tmp_path / "b")

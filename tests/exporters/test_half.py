@@ -18,12 +18,11 @@ from bcos_sdk.bundle import Bundle
 from bcos_sdk.cli.benchmark._random_weights import calibrate
 from bcos_sdk.errors import ExportError
 from bcos_sdk.exporters import export
-from bcos_sdk.exporters._compile import compile_module
-from bcos_sdk.exporters._gauge import Gauge
-from bcos_sdk.exporters._half import in_half, layer_of, products
-from bcos_sdk.exporters._ops import from_half
-from bcos_sdk.exporters._probes import probe_images
-from bcos_sdk.exporters._program import Program
+from bcos_sdk.exporters.compiler import compile_module
+from bcos_sdk.exporters.operators import from_half
+from bcos_sdk.exporters.passes import HalfAnalysis, in_half, layer_of, products
+from bcos_sdk.exporters.program import Program
+from bcos_sdk.exporters.verify import probe_images
 from bcos_sdk.models import build_model
 from bcos_sdk.models.layers import BcosConv2d
 
@@ -43,9 +42,9 @@ def calibrated(name: str, size: int) -> nn.Module:
 
 def programs_in_half(module: nn.Module, size: int) -> tuple[Program, Program]:
     compiled = compile_module(module, (size, size))
-    gauge = Gauge(compiled.explain, probe_images((size, size)))
-    assert not gauge.overflowing
-    return in_half(compiled.predict, {}), in_half(compiled.explain, gauge.exponents)
+    analysis = HalfAnalysis(compiled.explain, probe_images((size, size)))
+    assert not analysis.overflowing
+    return in_half(compiled.predict, {}), in_half(compiled.explain, analysis.exponents)
 
 
 @functools.cache
@@ -195,12 +194,12 @@ def test_cotangents_too_small_for_half_are_scaled(tmp_path: Path) -> None:
     compiled = compile_module(module, (12, 12))
     x, targets = random_image(1, 12, dtype=torch.float32), torch.tensor([[1]])
     (_, expected) = explain(module.double(), x.double(), [1])
-    gauge = Gauge(compiled.explain, probe_images((12, 12)))
-    scaled = run_onnx(in_half(compiled.explain, gauge.exponents, {"head"}), x, targets)
+    analysis = HalfAnalysis(compiled.explain, probe_images((12, 12)))
+    scaled = run_onnx(in_half(compiled.explain, analysis.exponents, {"head"}), x, targets)
     plain = run_onnx(in_half(compiled.explain, {}, {"head"}), x, targets)
     assert relative_error(torch.from_numpy(scaled["weights"])[:, 0].double(), expected) < 1e-2
     assert not plain["weights"].any()
-    assert all(math.frexp(2.0**exponent)[0] == 0.5 for exponent in gauge.exponents.values())
+    assert all(math.frexp(2.0**exponent)[0] == 0.5 for exponent in analysis.exponents.values())
 
 
 def test_a_module_that_half_cannot_hold_is_refused(tmp_path: Path) -> None:

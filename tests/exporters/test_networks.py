@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.compiling import check_against_jacobian
 from torch import Tensor, nn
 
-from bcos_sdk.exporters._compile import compile_module
+from bcos_sdk.exporters.compiler import compile_module
 from bcos_sdk.models.layers import BcosConv2d, make_norm
 from bcos_sdk.registry import NormConfig
 

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bcos_sdk.errors import CaptureError, NotDynamicLinearError
-from bcos_sdk.exporters._capture import capture
-from bcos_sdk.exporters._explain import explain_program
+from bcos_sdk.exporters.capture import capture
+from bcos_sdk.exporters.compiler import explain_program
 
 
 class Layer(nn.Module):
@@ -30,17 +30,17 @@ def network(function: Callable[[Tensor], Tensor]) -> nn.Module:
 @pytest.mark.parametrize(
     ("function", "operator", "said"),
     [
-        (F.gelu, "aten.gelu.default", "it has no rule"),
-        (lambda x: x * x, "aten.mul.Tensor", "a product of two live values"),
-        (lambda x: x * x.abs(), "aten.mul.Tensor", "a product of two live values"),
-        (lambda x: 1 / (x.abs() + 1), "aten.reciprocal.default", "it has no rule"),
-        (lambda x: x @ x.transpose(-1, -2), "aten.matmul.default", "a product of two live matrices"),
-        (lambda x: F.layer_norm(x, (3,)), "aten.layer_norm.default", "it has no rule"),
-        (lambda x: x / torch.var_mean(x, 1, keepdim=True)[0], "aten.div.Tensor", "a division by a live value"),
-        (lambda x: x - torch.var_mean(x, 1, keepdim=True)[0], "aten.var_mean", "a variance that is not detached"),
-        (lambda x: x - x.mean(0, keepdim=True), "aten.mean.dim", "a reduction over the batch axis"),
+        (F.gelu, "aten.gelu.default", "no transpose rule exists"),
+        (lambda x: x * x, "aten.mul.Tensor", "it multiplies two live values"),
+        (lambda x: x * x.abs(), "aten.mul.Tensor", "it multiplies two live values"),
+        (lambda x: 1 / (x.abs() + 1), "aten.reciprocal.default", "no transpose rule exists"),
+        (lambda x: x @ x.transpose(-1, -2), "aten.matmul.default", "it multiplies two live matrices"),
+        (lambda x: F.layer_norm(x, (3,)), "aten.layer_norm.default", "no transpose rule exists"),
+        (lambda x: x / torch.var_mean(x, 1, keepdim=True)[0], "aten.div.Tensor", "it divides by a live value"),
+        (lambda x: x - torch.var_mean(x, 1, keepdim=True)[0], "aten.var_mean", "its variance is not detached"),
+        (lambda x: x - x.mean(0, keepdim=True), "aten.mean.dim", "it reduces the batch axis"),
         (lambda x: F.pad(x, (1, 1), value=2.0)[..., 1:-1], "aten.pad.default", "anything but zeros"),
-        (torch.sigmoid, "aten.sigmoid.default", "it has no rule"),
+        (torch.sigmoid, "aten.sigmoid.default", "no transpose rule exists"),
     ],
 )
 def test_what_is_not_dynamic_linear_is_named(function: Callable[[Tensor], Tensor], operator: str, said: str) -> None:
@@ -87,7 +87,7 @@ def changed_behind_a_mark(x: Tensor) -> Tensor:
         (network(F.relu).train(), "train mode"),
         (network(lambda x: x.reshape(-1, 3, 3).reshape(-1, 4, 3, 3)), "mixes the batch"),
         (network(lambda x: x * 2 if x.sum() > 0 else x), "cannot capture"),
-        (nn.Sequential(nn.Conv2d(6, 4, 1)).eval(), "not logits of shape"),
+        (nn.Sequential(nn.Conv2d(6, 4, 1)).eval(), "expected logits of shape"),
         (Layer(lambda x: (x, x)).eval(), "more than one tensor"),  # type: ignore[arg-type, return-value]
     ],
 )

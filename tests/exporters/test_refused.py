@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from bcos_sdk.backends.tensorrt import build_engines
 from bcos_sdk.backends.tensorrt._process import run_worker
 from bcos_sdk.errors import EngineError
-from bcos_sdk.exporters import _refused, export
-from bcos_sdk.exporters._refused import Refusal, find_refusals
+from bcos_sdk.exporters import export
+from bcos_sdk.exporters.onnx import TENSORRT_REFUSES, Refusal, find_refusals
 
 Model = tuple[onnx.NodeProto, dict[str, Any]]
 
@@ -128,9 +128,8 @@ def test_a_strided_and_dilated_convolution_is_explained_and_built(tmp_path: Path
 def test_an_export_says_what_would_not_be_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rules = _refused._RULES | {"MatMul": lambda _node, _context: "a made-up reason"}
-    monkeypatch.setattr(_refused, "_RULES", rules)
+    monkeypatch.setitem(TENSORRT_REFUSES, "MatMul", lambda _node, _constants: "a made-up reason")
     with caplog.at_level(logging.WARNING, "bcos_sdk"):
         export(Dilated().eval(), tmp_path / "dilated", input_size=(17, 20), max_batch=1)
     lines = [record.getMessage() for record in caplog.records]
-    assert f"TensorRT would build no engine: {Refusal('MatMul', 'head', 'a made-up reason')}" in lines
+    assert f"TensorRT cannot build an engine of this bundle: {Refusal('MatMul', 'head', 'a made-up reason')}" in lines

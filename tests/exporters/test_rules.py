@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 from support.compiling import check_against_jacobian
 from torch import Tensor, nn
 
-from bcos_sdk.exporters import _ops as ops
-from bcos_sdk.exporters import _rules  # noqa: F401 - fills the table
-from bcos_sdk.exporters._capture import capture
-from bcos_sdk.exporters._transpose import _RULES
+from bcos_sdk.exporters.capture import capture
+from bcos_sdk.exporters.operators import TRANSPOSES, pick_every
 
 Function = Callable[[Tensor], Tensor]
 
@@ -161,11 +159,11 @@ def test_parameters_whose_names_look_alike_stay_apart() -> None:
 
 def test_every_rule_is_tried() -> None:
     """A rule without a case above would be a claim without a proof."""
-    tried = {ops.pick_every}  # what a simplification puts in the place of a unit window
+    tried = {pick_every}  # what a simplification puts in the place of a unit window
     modules = [Flat(case) for case in CASES.values()]
     modules += [Flat(layer) for layer in (nn.Conv2d(4, 2, 3), nn.AvgPool2d(2), nn.MaxPool2d(2))]
     for module in modules:
         program = capture(module.double().eval(), (5, 6), channels=4)
         tried |= {node.target for node in program.graph.nodes}
     equivalent = {torch.ops.aten.var_mean.correction, torch.ops.aten.expand_as.default}
-    assert set(_RULES) - tried - equivalent == set()
+    assert set(TRANSPOSES) - tried - equivalent == set()

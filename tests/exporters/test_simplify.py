@@ -13,12 +13,12 @@ from support.explaining import random_image
 from torch import Tensor, nn
 
 from bcos_sdk.cli.benchmark._random_weights import calibrate
+from bcos_sdk.contract import Layout
 from bcos_sdk.errors import ExportError
-from bcos_sdk.exporters import simplify
-from bcos_sdk.exporters._capture import capture
-from bcos_sdk.exporters._compile import compile_module
-from bcos_sdk.exporters._explain import explain_program
-from bcos_sdk.exporters._program import Program
+from bcos_sdk.exporters import passes
+from bcos_sdk.exporters.capture import capture
+from bcos_sdk.exporters.compiler import compile_module, explain_program
+from bcos_sdk.exporters.program import Program, fold_constants
 from bcos_sdk.models import build_model
 from bcos_sdk.models.layers import BcosConv2d, make_norm
 from bcos_sdk.registry import NormConfig
@@ -45,7 +45,7 @@ def network(*layers: nn.Module) -> nn.Module:
 
 def values(program: Program) -> list[Tensor]:
     x = random_image(2, 8)
-    return list(program.run(x, TARGETS[:, 0] if program.by_rows else TARGETS).values())
+    return list(program.run(x, TARGETS[:, 0] if program.layout is Layout.ROWS else TARGETS).values())
 
 
 def check(simplification: Pass, program: Program, count: int) -> None:
@@ -59,11 +59,11 @@ def check(simplification: Pass, program: Program, count: int) -> None:
         torch.testing.assert_close(after, expected, rtol=1e-9, atol=1e-12)
 
 
-def explained(module: nn.Module, *before: Pass, by_rows: bool = False) -> Program:
+def explained(module: nn.Module, *before: Pass, layout: Layout = Layout.GRID) -> Program:
     program = capture(module, (8, 8))
     for simplification in before:
         simplification(program)
-    return explain_program(program, by_rows=by_rows)[0]
+    return explain_program(program, layout)[0]
 
 
 def forward_then_explain(simplification: Pass, module: nn.Module, count: int, *before: Pass) -> None:
@@ -88,12 +88,12 @@ def test_fold_constants_leaves_weights_ready_to_use() -> None:
     assert len(norms) == 2
     for norm in norms:
         torch.testing.assert_close(norm, torch.ones_like(norm))
-    assert simplify.fold_constants(program) == 0
+    assert fold_constants(program) == 0
 
 
 def test_merge_scales() -> None:
     module = network(BcosConv2d(6, 8, 3), make_norm(8, UNCENTRED))
-    forward_then_explain(simplify.merge_scales, module, 2)
+    forward_then_explain(passes.merge_scales, module, 2)
 
 
 @pytest.mark.parametrize("max_out", [1, 2])
@@ -103,7 +103,7 @@ def test_fold_bcos_scale(max_out: int) -> None:
     if not mixed_signs:
         with torch.no_grad():
             module[1].weight.abs_()  # type: ignore[index]
-    forward_then_explain(simplify.fold_bcos_scale, module, 1, simplify.merge_scales)
+    forward_then_explain(passes.fold_bcos_scale, module, 1, passes.merge_scales)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_fold_bcos_scale(max_out: int) -> None:
     ids=["MaxOut with negative scales", "B = 1.5", "a norm that depends on the input", "not B-cos"],
 )
 def test_fold_bcos_scale_leaves_alone_what_would_change(layers: tuple[nn.Module, ...]) -> None:
-    forward_then_explain(simplify.fold_bcos_scale, network(*layers), 0, simplify.merge_scales)
+    forward_then_explain(passes.fold_bcos_scale, network(*layers), 0, passes.merge_scales)
 
 
 class Shares(nn.Module):
@@ -140,17 +140,17 @@ class Shares(nn.Module):
 
 @pytest.mark.parametrize("in_norm", [True, False])
 def test_fold_bcos_scale_leaves_alone_what_is_read_elsewhere(in_norm: bool) -> None:
-    forward_then_explain(simplify.fold_bcos_scale, network(Shares(in_norm=in_norm)), 0, simplify.merge_scales)
+    forward_then_explain(passes.fold_bcos_scale, network(Shares(in_norm=in_norm)), 0, passes.merge_scales)
 
 
 def test_multiply_reciprocals() -> None:
-    forward_then_explain(simplify.multiply_reciprocals, network(BcosConv2d(6, 8, 3)), 2)
+    forward_then_explain(passes.multiply_reciprocals, network(BcosConv2d(6, 8, 3)), 2)
 
 
 @pytest.mark.parametrize(("stride", "groups"), [(1, 1), (2, 1), (1, 2), (3, 2)])
 def test_skip_unit_windows(stride: int, groups: int) -> None:
     module = network(BcosConv2d(6, 8, 1, stride=stride, groups=groups))
-    forward_then_explain(simplify.skip_unit_windows, module, 2)
+    forward_then_explain(passes.skip_unit_windows, module, 2)
 
 
 def test_share_values() -> None:
@@ -163,7 +163,7 @@ def test_share_values() -> None:
             return torch.add(self.left(x), self.right(x))
 
     window_square_sum_pool_add_sqrt = 6
-    forward_then_explain(simplify.share_values, network(Branches()), window_square_sum_pool_add_sqrt)
+    forward_then_explain(passes.share_values, network(Branches()), window_square_sum_pool_add_sqrt)
 
 
 def test_flip_convolutions() -> None:
@@ -173,12 +173,12 @@ def test_flip_convolutions() -> None:
         BcosConv2d(8, 8, 3, groups=4, padding=2),
     ]
     strided = BcosConv2d(8, 8, 3, stride=2)
-    check(simplify.flip_convolutions, explained(network(*layers, strided)), count=4)
+    check(passes.flip_convolutions, explained(network(*layers, strided)), count=4)
 
 
 def test_repeat_averages() -> None:
     layers = [BcosConv2d(6, 8, 2), nn.AvgPool2d(2), nn.AvgPool2d(3, stride=1, padding=1)]
-    check(simplify.repeat_averages, explained(network(*layers)), count=1)
+    check(passes.repeat_averages, explained(network(*layers)), count=1)
 
 
 @pytest.mark.parametrize(
@@ -198,21 +198,21 @@ def test_repeat_averages() -> None:
 def test_split_phases(kernel: int, stride: int, padding: int, count: int) -> None:
     """A stem; patches; windows that meet and that do not; and those that would be filled with zeros."""
     module = network(BcosConv2d(6, 8, kernel, stride=stride, padding=padding))
-    check(simplify.split_phases, explained(module, by_rows=True), count=count)
-    check(simplify.split_phases, explained(module), count=0)
+    check(passes.split_phases, explained(module, layout=Layout.ROWS), count=count)
+    check(passes.split_phases, explained(module), count=0)
 
 
 @pytest.mark.parametrize("options", [{"groups": 2}, {"dilation": 2}], ids=str)
 def test_split_phases_leaves_alone_what_has_groups_or_dilation(options: dict[str, int]) -> None:
     layer = BcosConv2d(6, 8, 2, stride=2, **options)
-    check(simplify.split_phases, explained(network(layer), by_rows=True), count=0)
+    check(passes.split_phases, explained(network(layer), layout=Layout.ROWS), count=0)
 
 
 def test_split_phases_leaves_sums_alone() -> None:
     layer = nn.Conv2d(6, 8, 2, stride=2, bias=False)
     module = network(layer)
     nn.init.constant_(layer.weight, 0.25)
-    check(simplify.split_phases, explained(module, by_rows=True), count=0)
+    check(passes.split_phases, explained(module, layout=Layout.ROWS), count=0)
 
 
 @given(st.integers(1, 9), st.integers(2, 4), st.integers(0, 4), st.integers(4, 9), st.integers(1, 3))
@@ -232,14 +232,14 @@ def test_phases_woven_together_are_the_transposed_convolution(
         def forward(self, x: Tensor) -> Tensor:
             return torch.sum(self.conv(x), (2, 3))
 
-    program, _ = explain_program(capture(Summed().eval(), (size, size), channels=channels), by_rows=True)
+    program, _ = explain_program(capture(Summed().eval(), (size, size), channels=channels), layout=Layout.ROWS)
     x = torch.randn(2, channels, size, size, dtype=torch.float64)
     before = program.run(x, torch.tensor([0, 1]))["weights"]
-    simplify.split_phases(program)
+    passes.split_phases(program)
     torch.testing.assert_close(program.run(x, torch.tensor([0, 1]))["weights"], before, rtol=1e-9, atol=1e-12)
 
 
-NAMES = sorted({one.__name__ for one in (*simplify.FORWARD_PASSES, *simplify.EXPLAIN_PASSES)})
+NAMES = sorted({one.__name__ for one in (*passes.FORWARD_PASSES, *passes.EXPLAIN_PASSES)})
 
 
 def test_a_pass_that_is_not_there_cannot_be_left_out() -> None:

@@ -9,8 +9,8 @@ from support.explaining import random_image
 from torch import Tensor
 
 from bcos_sdk.cli.benchmark._random_weights import calibrate
-from bcos_sdk.exporters._compile import Compiled, compile_module
-from bcos_sdk.exporters._program import Program
+from bcos_sdk.exporters.compiler import Compiled, compile_module
+from bcos_sdk.exporters.program import Program
 from bcos_sdk.models import build_model
 
 CLASSES = 10

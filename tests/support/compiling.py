@@ -12,11 +12,12 @@ import onnxruntime
 import torch
 from torch import Tensor, nn
 
-from bcos_sdk.exporters._capture import capture
-from bcos_sdk.exporters._compile import compile_module
-from bcos_sdk.exporters._emit import WeightsFile, emit
-from bcos_sdk.exporters._explain import explain_program
-from bcos_sdk.exporters._program import Program
+from bcos_sdk.contract import Layout
+from bcos_sdk.exporters.capture import capture
+from bcos_sdk.exporters.compiler import compile_module, explain_program
+from bcos_sdk.exporters.onnx import WeightsFile, emit
+from bcos_sdk.exporters.operators import SPELLINGS
+from bcos_sdk.exporters.program import Program
 
 
 def check_against_jacobian(module: nn.Module, x: Tensor) -> None:
@@ -51,7 +52,7 @@ def _check_program(program: Program, module: nn.Module, x: Tensor) -> None:
 
 def run_in_torch(program: Program, x: Tensor, targets: Tensor) -> dict[str, Tensor]:
     """The program's outputs for a grid of images and targets, however it is laid out."""
-    return _in_a_grid(program.run, x, targets) if program.by_rows else program.run(x, targets)
+    return _in_a_grid(program.run, x, targets) if program.layout is Layout.ROWS else program.run(x, targets)
 
 
 def _in_a_grid(run: Callable[[Tensor, Tensor], dict[str, Tensor]], x: Tensor, targets: Tensor) -> dict[str, Tensor]:
@@ -72,7 +73,7 @@ def run_onnx(program: Program, x: Tensor, targets: Tensor | None = None) -> dict
     """The program as ONNX, fully checked, on ONNX Runtime; one that works by rows is asked for the whole grid."""
     with TemporaryDirectory() as folder:
         weights = WeightsFile(Path(folder) / "weights.bin")
-        model = emit(program, "test", weights)
+        model = emit(program, "test", weights, SPELLINGS)
         weights.close()
         path = Path(folder) / "model.onnx"
         path.write_bytes(model.SerializeToString())
@@ -89,7 +90,7 @@ def run_onnx(program: Program, x: Tensor, targets: Tensor | None = None) -> dict
             results = session.run(list(program.outputs), feed)
             return dict(zip(program.outputs, map(torch.from_numpy, results), strict=True))
 
-        if targets is not None and program.by_rows:
+        if targets is not None and program.layout is Layout.ROWS:
             outputs = _in_a_grid(run, x, targets)
         else:
             outputs = run(x, *([] if targets is None else [targets]))

@@ -15,11 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bcos_sdk.cli.benchmark._random_weights import calibrate
-from bcos_sdk.exporters._compile import compile_module
-from bcos_sdk.exporters._emit import WeightsFile, emit
-from bcos_sdk.exporters._gauge import Gauge
-from bcos_sdk.exporters._half import in_half
-from bcos_sdk.exporters._validate import GraphFiles
+from bcos_sdk.exporters.compiler import compile_module
+from bcos_sdk.exporters.onnx import WeightsFile, emit
+from bcos_sdk.exporters.operators import SPELLINGS
+from bcos_sdk.exporters.passes import HalfAnalysis, in_half
+from bcos_sdk.exporters.verify import GraphFiles
 from bcos_sdk.models import build_model
 from bcos_sdk.models.layers import BcosConv2d, LogitLayer
 from bcos_sdk.registry import builtin_registry
@@ -139,12 +139,12 @@ def write_graphs(network: nn.Module, size: Size, folder: Path, *, half: bool = F
     compiled = compile_module(network, size)
     programs = {"predict": compiled.predict, "explain": compiled.explain, "explain_rows": compiled.explain_rows}
     if half:
-        gauge = Gauge(compiled.explain, images(2, size))
-        exponents = gauge.exponents | gauge.exponents_of(compiled.explain_rows)
+        analysis = HalfAnalysis(compiled.explain, images(2, size))
+        exponents = analysis.exponents | analysis.exponents_of(compiled.explain_rows)
         programs = {name: in_half(program, exponents) for name, program in programs.items()}
     weights = WeightsFile(folder / "weights.bin")
     for name, program in programs.items():
-        model = emit(program, name, weights)
+        model = emit(program, name, weights, SPELLINGS)
         (folder / f"{name}.onnx").write_bytes(model.SerializeToString())
     weights.close()
     return GraphFiles(*(folder / f"{name}.onnx" for name in programs))

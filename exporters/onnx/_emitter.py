@@ -1,0 +1,223 @@
+"""`Program` → ONNX model: standard operators, names that follow the module path, weights in one shared file."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, helper
+from torch import Tensor, fx
+
+from bcos_sdk.contract import EXPLAIN_INPUTS, EXPLAIN_OUTPUTS, TARGETS, Layout
+from bcos_sdk.errors import ExportError
+from bcos_sdk.exporters.onnx._vocabulary import EMITTED
+from bcos_sdk.exporters.program import Program, infer_shapes, is_floating, path_of
+
+__all__ = ["IR_VERSION", "OPSET", "Emitter", "Spelling", "WeightsFile", "emit"]
+
+OPSET = 18
+IR_VERSION = 10
+_INLINE_BYTES = 1024
+_ALIGNMENT = 64
+_PORTS = {port.name: port for port in (*EXPLAIN_INPUTS, *EXPLAIN_OUTPUTS)}
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class WeightsFile:
+    """Tensors one after another in one file. Equal tensors are stored once, even if several graphs read them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("wb")
+        self._places: dict[tuple[str, bytes], tuple[int, int]] = {}
+
+    def place(self, array: Array) -> tuple[int, int]:
+        """Store the array if it is new, and return the offset and length of its bytes."""
+        data = np.ascontiguousarray(array).tobytes()
+        key = (str(array.dtype), hashlib.sha256(data).digest())
+        if key not in self._places:
+            self._file.write(bytes(-self._file.tell() % _ALIGNMENT))
+            self._places[key] = (self._file.tell(), len(data))
+            self._file.write(data)
+        return self._places[key]
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def emit(
+    program: Program,
+    name: str,
+    weights: WeightsFile,
+    spellings: Mapping[Any, Spelling],
+    *,
+    metadata: dict[str, str] | None = None,
+    expose: dict[str, fx.Node] | None = None,
+) -> onnx.ModelProto:
+    """The ONNX model of a program. `spellings` says how each operator is written in ONNX.
+
+    Large constants go to the weights file. `expose` adds outputs for inner values, by name.
+    """
+    infer_shapes(program)
+    e = Emitter(weights, program.layout)
+    for node in program.inputs:
+        e.values[node] = node.name
+    for node in program.graph.nodes:
+        if node.op == "get_attr":
+            e.values[node] = e.constant(program.value_of(node), path_of(node), half=node.meta.get("half", False))
+        elif node.op == "call_function":
+            if node.target not in spellings:
+                raise ExportError(
+                    f"operator {node.target} in module '{path_of(node)}' has no ONNX spelling",
+                    source=path_of(node),
+                    hint="Replace the operator in your module by one that is supported.",
+                )
+            e.at(node)
+            e.values[node] = spellings[node.target](e, node)
+    outputs = [
+        _declare(output, e.name_output(node, output), node, program.layout)
+        for output, node in zip(program.outputs, program.results, strict=True)
+    ]
+    for inner, node in (expose or {}).items():
+        e.nodes.append(helper.make_node("Identity", [e.values[node]], [inner]))
+        outputs.append(helper.make_tensor_value_info(inner, TensorProto.FLOAT, None))
+    inputs = [_declare(node.name, node.name, node, program.layout) for node in program.inputs]
+    graph = helper.make_graph(e.nodes, name, inputs, outputs, e.initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="bcos-sdk")
+    model.ir_version = IR_VERSION
+    helper.set_model_props(model, metadata or {})
+    return model
+
+
+def _declare(name: str, value: str, node: fx.Node, layout: Layout) -> onnx.ValueInfoProto:
+    """Declare an input or output with the leading axes that the contract gives it."""
+    shape = list(node.meta["val"].shape)
+    port = _PORTS[name]
+    free = port.axes(layout)[: -len(port.sample)] if port.sample else port.axes(layout)
+    kind = TensorProto.FLOAT if is_floating(node) else TensorProto.INT64
+    return helper.make_tensor_value_info(value, kind, [*free, *shape[len(free) :]])
+
+
+class Emitter:
+    """The ONNX graph under construction. Spellings call it; `values` maps each node to the name of its value."""
+
+    def __init__(self, weights: WeightsFile, layout: Layout) -> None:
+        self.layout = layout
+        self.values: dict[fx.Node, Any] = {}
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: list[TensorProto] = []
+        self.scope = ""
+        self._weights = weights
+        self._names = set(_PORTS)
+        self._constants: dict[tuple[Any, ...], str] = {}
+
+    def at(self, node: fx.Node) -> None:
+        """Name the operators emitted from now on after the module of `node`."""
+        scope = path_of(node) or "model"
+        self.scope = f"explain/{scope}" if node.meta.get("transposed") else scope
+
+    def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
+        """Emit one operator with one result, and return the result's name."""
+        return self._emit(kind, inputs, attributes, results=1, wanted=0)
+
+    def pick(self, kind: str, index: int, *inputs: Any, **attributes: Any) -> str:
+        """Emit one operator with two results, and return the name of the result at `index`."""
+        return self._emit(kind, inputs, attributes, results=2, wanted=index)
+
+    def _emit(self, kind: str, inputs: Sequence[Any], attributes: dict[str, Any], *, results: int, wanted: int) -> str:
+        assert kind in EMITTED, f"add {kind} to EMITTED in exporters/onnx/_vocabulary.py"
+        name = self._unique(f"{self.scope}/{kind}")
+        outputs = [name if i == wanted else f"{name}:unused" for i in range(results)]
+        names = [self.value(one) for one in inputs]
+        self.nodes.append(helper.make_node(kind, names, outputs, name=name, **attributes))
+        return name
+
+    def value(self, value: Any) -> str:
+        """The name of a node's value. A Python number becomes a scalar constant."""
+        if isinstance(value, fx.Node):
+            return str(self.values[value])
+        if isinstance(value, str):
+            return value
+        return self.constant(torch.tensor(value, dtype=torch.float32), "number")
+
+    def fold(self, cotangent: fx.Node, sample: Sequence[int]) -> str:
+        """Merge the leading axes of a cotangent into one, as convolutions need it: [rows, *sample]."""
+        if self.layout is Layout.ROWS:
+            return self.value(cotangent)
+        return self.op("Reshape", cotangent, self.ints(-1, *sample))
+
+    def unfold(self, folded: str, sample: Sequence[int]) -> str:
+        """Split one leading axis into those of the layout: [rows, *sample] → a cotangent."""
+        return folded if self.layout is Layout.ROWS else self.to_cotangent(folded, sample)
+
+    def to_cotangent(self, value: str, sample: Sequence[int]) -> str:
+        """Reshape a value to a cotangent with the sample shape `sample`."""
+        shape = self.ints(-1, *sample) if self.layout is Layout.ROWS else self._cotangent_shape(sample)
+        return self.op("Reshape", value, shape)
+
+    def _cotangent_shape(self, sample: Sequence[int]) -> str:
+        """The shape [batch, targets, *sample]; the first two sizes are read from the input `targets`."""
+        key = ("cotangent", *sample)
+        if key not in self._constants:
+            if ("leading",) not in self._constants:
+                self._constants["leading",] = self.op("Shape", TARGETS.name)
+            leading = self._constants["leading",]
+            self._constants[key] = self.op("Concat", leading, self.ints(*sample), axis=0)
+        return self._constants[key]
+
+    def ints(self, *values: int) -> str:
+        """A constant list of integers, such as axes, a shape or starts."""
+        return self.constant(torch.tensor(values, dtype=torch.int64), "ints")
+
+    def constant(self, value: Tensor, name: str, *, half: bool = False) -> str:
+        """Add an initializer, or find the equal one that exists, and return its name."""
+        value = value.detach()
+        if value.is_floating_point():
+            value = value.to(torch.float16 if half else torch.float32)
+        array = value.contiguous().numpy()
+        key = (array.dtype, array.shape, hashlib.sha256(array.tobytes()).digest())
+        if key not in self._constants:
+            self._constants[key] = self._unique(name or "constant")
+            self.initializers.append(self._initializer(self._constants[key], array))
+        return self._constants[key]
+
+    def _initializer(self, name: str, array: Array) -> TensorProto:
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        if array.nbytes < _INLINE_BYTES:
+            return onnx.numpy_helper.from_array(array, name)
+        offset, length = self._weights.place(array)
+        tensor = TensorProto(name=name, data_type=kind, dims=array.shape, data_location=TensorProto.EXTERNAL)
+        place = {"location": self._weights.path.name, "offset": str(offset), "length": str(length)}
+        for key, entry in place.items():
+            tensor.external_data.add(key=key, value=entry)
+        return tensor
+
+    def name_output(self, node: fx.Node, output: str) -> str:
+        """Rename the node's value to the output's name wherever it occurs."""
+        old = str(self.values[node])
+        self.values[node] = output
+        for one in self.nodes:
+            for names in (one.input, one.output):
+                for i, value in enumerate(names):
+                    if value == old:
+                        names[i] = output
+        return output
+
+    def _unique(self, name: str) -> str:
+        unique = name
+        for number in itertools.count(1):
+            if unique not in self._names:
+                break
+            unique = f"{name}_{number}"
+        self._names.add(unique)
+        return unique
+
+
+Spelling = Callable[[Emitter, fx.Node], Any]

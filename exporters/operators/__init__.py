@@ -1,0 +1,76 @@
+"""The operators: everything known of an operator is in its one entry, in the file of its kind.
+
+To add an operator, add one entry. `Operator` refuses an incomplete one, and a test fails until the entry is compared
+with the operator's Jacobian.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import fx
+
+from bcos_sdk.exporters.onnx import Spelling
+from bcos_sdk.exporters.operators._arithmetic import ARITHMETIC
+from bcos_sdk.exporters.operators._choices import CHOICES
+from bcos_sdk.exporters.operators._elementwise import ELEMENTWISE, from_half, to_half
+from bcos_sdk.exporters.operators._linear_maps import LINEAR_MAPS, conv_transpose, flipped_conv
+from bcos_sdk.exporters.operators._movement import MOVEMENT, pick_every
+from bcos_sdk.exporters.operators._operator import Kind, Operator, Rewrite, Trait
+from bcos_sdk.exporters.operators._reductions import REDUCTIONS, avg_pool_transpose, repeat_average
+from bcos_sdk.exporters.operators._targets import (
+    TARGET_OPERATORS,
+    resolve_grid_targets,
+    resolve_row_targets,
+    seed_cotangents,
+    stack_terms,
+)
+from bcos_sdk.exporters.transpose import Rule
+
+__all__ = [
+    "OPERATORS",
+    "REWRITES",
+    "SPELLINGS",
+    "TRANSPOSES",
+    "Kind",
+    "Operator",
+    "Trait",
+    "avg_pool_transpose",
+    "conv_transpose",
+    "flipped_conv",
+    "from_half",
+    "has_trait",
+    "kind_of",
+    "pick_every",
+    "repeat_average",
+    "resolve_grid_targets",
+    "resolve_row_targets",
+    "seed_cotangents",
+    "stack_terms",
+    "to_half",
+]
+
+
+def _by_target(operators: Iterable[Operator]) -> dict[Any, Operator]:
+    table: dict[Any, Operator] = {}
+    for operator in operators:
+        assert operator.target not in table, f"operator {operator.target} has two entries"
+        table[operator.target] = operator
+    return table
+
+
+OPERATORS = _by_target((*ARITHMETIC, *LINEAR_MAPS, *REDUCTIONS, *MOVEMENT, *CHOICES, *ELEMENTWISE, *TARGET_OPERATORS))
+"""Every operator that a program may contain, by its fx target."""
+
+TRANSPOSES: dict[Any, Rule] = {target: one.transpose for target, one in OPERATORS.items() if one.transpose}
+SPELLINGS: dict[Any, Spelling] = {target: one.onnx for target, one in OPERATORS.items() if one.onnx}
+REWRITES: dict[Any, Rewrite] = {target: one.rewrite for target, one in OPERATORS.items() if one.rewrite}
+
+
+def kind_of(node: fx.Node) -> Kind | None:
+    """The kind of the node's operator; None for inputs, constants and unknown operators."""
+    return OPERATORS[node.target].kind if node.target in OPERATORS else None
+
+
+def has_trait(node: fx.Node, trait: Trait) -> bool:
+    """Whether the node's operator has the trait; unknown operators have none."""
+    return node.target in OPERATORS and trait in OPERATORS[node.target].traits

@@ -1,0 +1,214 @@
+"""Sums, means, variances, norms and average pools, forward and transposed."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx
+
+from bcos_sdk.contract import Layout
+from bcos_sdk.errors import ExportError
+from bcos_sdk.exporters.onnx import Emitter, Spelling
+from bcos_sdk.exporters.operators._movement import positive_axes, spread
+from bcos_sdk.exporters.operators._operator import Kind, Operator
+from bcos_sdk.exporters.operators._windows import Pair, output_padding, spell_window, unreached
+from bcos_sdk.exporters.program import Program, bind, pair, path_of, sample_shape, shape_of
+from bcos_sdk.exporters.transpose import Transposition
+
+__all__ = ["REDUCTIONS", "avg_pool_transpose", "repeat_average"]
+
+aten = torch.ops.aten
+
+_LONG_SUM = 4096
+
+
+def avg_pool_transpose(ct: Tensor, kernel: Pair, stride: Pair, padding: Pair, size: Pair) -> Tensor:
+    """The transpose of a k×k average pool that counts its padding: spread each value over its window, divided by k².
+
+    `size` is the size of the pool's input. Rows and columns that no window reached become zeros.
+    """
+    weight = ct.new_full((1, 1, *kernel), 1 / (kernel[0] * kernel[1]))
+    left = unreached(size, kernel, stride, padding)
+    grown = F.conv_transpose2d(ct.flatten(0, -3).unsqueeze(1), weight, None, stride, padding, left)
+    return grown.reshape(*ct.shape[:-2], *size)
+
+
+def repeat_average(ct: Tensor, kernel: Pair, size: Pair) -> Tensor:
+    """Repeat each value over its window, divided by the window's size; zeros beyond the last window."""
+    share = ct / (kernel[0] * kernel[1])
+    blocks = share.repeat_interleave(kernel[0], dim=-2).repeat_interleave(kernel[1], dim=-1)
+    return F.pad(blocks, (0, size[1] - blocks.shape[-1], 0, size[0] - blocks.shape[-2]))
+
+
+# -------------------------------------------------------------------------------------------------- transpose rules
+
+
+def _transpose_sum(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
+    a = bind(node)
+    _spread(t, a.self, a.dim, ct, is_mean=False)
+
+
+def _transpose_mean(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
+    a = bind(node)
+    _spread(t, a.self, a.dim, ct, is_mean=True)
+
+
+def _transpose_var_mean(t: Transposition, node: fx.Node, cts: dict[int, fx.Node]) -> None:
+    if 0 in cts:
+        raise t.refusal("its variance is not detached")
+    a = bind(node)
+    _spread(t, a.self, a.dim, cts[1], is_mean=True)
+
+
+def _spread(t: Transposition, x: fx.Node, dims: list[int], ct: fx.Node, *, is_mean: bool) -> None:
+    """Give every summand the cotangent of the sum, for a mean divided by the number of summands."""
+    sample = sample_shape(x)
+    reduced = {dim % len(shape_of(x)) - 1 for dim in dims}
+    if -1 in reduced:
+        raise t.refusal("it reduces the batch axis")
+    ct = t.reshape(ct, tuple(1 if i in reduced else n for i, n in enumerate(sample)))
+    if is_mean:
+        ct = t.call(aten.mul.Tensor, ct, 1 / prod(sample[i] for i in reduced))
+    t.add(x, t.call(spread, ct, sample))
+
+
+def _transpose_avg_pool2d(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
+    a = bind(node)
+    kernel, padding = pair(a.kernel_size), pair(a.padding)
+    if a.ceil_mode or a.divisor_override or (not a.count_include_pad and any(padding)):
+        raise t.refusal("average pools with ceil_mode, divisor_override or count_include_pad=False are not supported")
+    size = sample_shape(a.self)[1:]
+    t.add(a.self, t.call(avg_pool_transpose, ct, kernel, pair(a.stride or kernel), padding, size))
+
+
+# --------------------------------------------------------------------------------------------------- ONNX spellings
+
+
+def _spell_reduction(kind: str) -> Spelling:
+    def spell(e: Emitter, node: fx.Node) -> str:
+        a = bind(node)
+        return _in_steps(e, kind, e.value(a.self), positive_axes(a.dim, a.self), shape_of(a.self), keepdim=a.keepdim)
+
+    return spell
+
+
+def _in_steps(e: Emitter, kind: str, x: str, axes: list[int], shape: tuple[int, ...], *, keepdim: bool) -> str:
+    """A sum or mean. Many elements are reduced axis by axis: one long float32 sum loses digits that short ones keep."""
+    if len(axes) == 1 or prod(shape[axis] for axis in axes) <= _LONG_SUM:
+        return e.op(kind, x, e.ints(*axes), keepdims=int(keepdim))
+    for axis in sorted(axes, reverse=True):
+        x = e.op(kind, x, e.ints(axis), keepdims=int(keepdim))
+    return x
+
+
+def _spell_vector_norm(e: Emitter, node: fx.Node) -> str:
+    a = bind(node)
+    if a.ord not in (1, 2) or a.dim is None:
+        raise ExportError(
+            f"the {a.ord}-norm over axes {a.dim} in module '{path_of(node)}' has no ONNX spelling",
+            source=path_of(node),
+            hint="Use the 1-norm or the 2-norm, and name the axes.",
+        )
+    return e.op(f"ReduceL{a.ord:g}", a.self, e.ints(*positive_axes(a.dim, a.self)), keepdims=int(a.keepdim))
+
+
+def _spell_amax(e: Emitter, node: fx.Node) -> str:
+    a = bind(node)
+    return e.op("ReduceMax", a.self, e.ints(*positive_axes(a.dim, a.self)), keepdims=int(a.keepdim))
+
+
+def _spell_var(e: Emitter, node: fx.Node) -> str:
+    a = bind(node)
+    return _spell_variance(e, a, a.correction)[0]
+
+
+def _spell_var_mean(e: Emitter, node: fx.Node) -> list[str]:
+    a = bind(node)
+    return _spell_variance(e, a, a.correction)
+
+
+def _spell_var_mean_dim(e: Emitter, node: fx.Node) -> list[str]:
+    a = bind(node)
+    return _spell_variance(e, a, int(a.unbiased))
+
+
+def _spell_variance(e: Emitter, a: Any, correction: float | None) -> list[str]:
+    dims, shape = positive_axes(a.dim, a.self), shape_of(a.self)
+    mean = _in_steps(e, "ReduceMean", e.value(a.self), dims, shape, keepdim=True)
+    centred = e.op("Sub", a.self, mean)
+    var = _in_steps(e, "ReduceMean", e.op("Mul", centred, centred), dims, shape, keepdim=a.keepdim)
+    count = prod(shape[dim] for dim in dims)
+    correction = 1 if correction is None else correction
+    if correction:
+        var = e.op("Mul", var, count / (count - correction))
+    return [var, mean if a.keepdim else e.op("Squeeze", mean, e.ints(*dims))]
+
+
+def _spell_avg_pool2d(e: Emitter, node: fx.Node) -> str:
+    a = bind(node)
+    kernel = pair(a.kernel_size)
+    pooled = e.op(
+        "AveragePool",
+        a.self,
+        kernel_shape=[*kernel],
+        strides=[*pair(a.stride or kernel)],
+        pads=[*pair(a.padding)] * 2,
+        ceil_mode=int(a.ceil_mode),
+        count_include_pad=int(a.count_include_pad),
+    )
+    return pooled if a.divisor_override is None else e.op("Mul", pooled, prod(kernel) / a.divisor_override)
+
+
+def _spell_avg_pool_transpose(e: Emitter, node: fx.Node) -> str:
+    """A transposed convolution with 1/k²: one group per channel in rows, channels folded into the batch in a grid."""
+    a = bind(node)
+    left = unreached(a.size, a.kernel, a.stride, a.padding)
+    sliding = spell_window(a.stride, a.padding, 1) | output_padding(left)
+    share = 1 / prod(a.kernel)
+    if e.layout is Layout.ROWS:
+        channels = shape_of(node)[1]
+        weight = e.constant(torch.full((channels, 1, *a.kernel), share), "average")
+        return e.op("ConvTranspose", a.ct, weight, **sliding, group=channels)
+    flat = e.op("Reshape", a.ct, e.ints(-1, 1, *shape_of(a.ct)[-2:]))
+    weight = e.constant(torch.full((1, 1, *a.kernel), share), "average")
+    return e.to_cotangent(e.op("ConvTranspose", flat, weight, **sliding), shape_of(node)[-3:])
+
+
+def _spell_repeat_average(e: Emitter, node: fx.Node) -> str:
+    a = bind(node)
+    *leading, channels, rows, columns = shape_of(a.ct)
+    unchanged = [0] * len(leading)
+    share = e.op("Mul", a.ct, 1 / prod(a.kernel))
+    blocks = e.op("Reshape", share, e.ints(*unchanged, channels, rows, 1, columns, 1))
+    blocks = e.op("Expand", blocks, e.ints(*[1] * len(leading), 1, 1, a.kernel[0], 1, a.kernel[1]))
+    grown = e.op("Reshape", blocks, e.ints(*unchanged, channels, rows * a.kernel[0], columns * a.kernel[1]))
+    left = [a.size[0] - rows * a.kernel[0], a.size[1] - columns * a.kernel[1]]
+    return e.op("Pad", grown, e.ints(*[0] * (2 * len(shape_of(a.ct)) - 2), *left)) if any(left) else grown
+
+
+# --------------------------------------------------------------------------------------------- rewrites at capture
+
+
+def _rewrite_adaptive_avg_pool2d(program: Program, node: fx.Node) -> None:
+    """A pool to 1×1 is a mean over both spatial axes."""
+    a = bind(node)
+    if tuple(a.output_size) == (1, 1):
+        program.replace(node, aten.mean.dim, a.self, [2, 3], True)
+
+
+REDUCTIONS = (
+    Operator(aten.sum.dim_IntList, Kind.LINEAR, _spell_reduction("ReduceSum"), _transpose_sum),
+    Operator(aten.mean.dim, Kind.LINEAR, _spell_reduction("ReduceMean"), _transpose_mean),
+    Operator(aten.var_mean.dim, Kind.LINEAR, _spell_var_mean_dim, _transpose_var_mean),
+    Operator(aten.var_mean.correction, Kind.LINEAR, _spell_var_mean, _transpose_var_mean),
+    Operator(aten.avg_pool2d.default, Kind.LINEAR, _spell_avg_pool2d, _transpose_avg_pool2d),
+    Operator(aten.var.correction, Kind.FROZEN, _spell_var),
+    Operator(aten.linalg_vector_norm.default, Kind.FROZEN, _spell_vector_norm),
+    Operator(aten.amax.default, Kind.FROZEN, _spell_amax),
+    Operator(avg_pool_transpose, Kind.EXPLAIN, _spell_avg_pool_transpose),
+    Operator(repeat_average, Kind.EXPLAIN, _spell_repeat_average),
+    Operator(aten.adaptive_avg_pool2d.default, Kind.SPELLING, rewrite=_rewrite_adaptive_avg_pool2d),
+)

@@ -1,0 +1,103 @@
+"""How fp16 affects each layer: the range of its values, and the error of its products on exact inputs.
+
+Both are measured on runs of the explain program in float over the probe images. A product in fp16 rounds its factors
+to fp16, multiplies and adds in float, and rounds the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from bcos_sdk.contract import mean_target, rank_target
+from bcos_sdk.exporters.operators import to_half
+from bcos_sdk.exporters.passes._half import is_cotangent, layer_of, operands, products, settings
+from bcos_sdk.exporters.program import Program, is_constant, sample_shape
+
+__all__ = ["HalfAnalysis"]
+
+_LARGEST = torch.finfo(torch.float16).max
+# The largest cotangent of the probes is scaled to 2^8. Other images have a factor of 2^7 left above it, and values
+# down to 2^-14 keep all their digits.
+_COTANGENTS = 8
+_MOST = 100  # float32 has powers of two up to 2^127
+_HEADROOM = 4  # in the forward pass, for images with larger values than the probes
+
+Watcher = Callable[[fx.Node, list[Tensor], Tensor], None]
+
+
+class HalfAnalysis:
+    """`exponents`: powers of two for the cotangents of each product; `overflowing`: layers beyond the fp16 range."""
+
+    def __init__(self, program: Program, images: Tensor) -> None:
+        self._program, self._images = program, images
+        self.exponents: dict[fx.Node, int] = {}
+        self.overflowing: set[str] = set()
+        sizes: defaultdict[fx.Node, float] = defaultdict(float)
+
+        def measure(node: fx.Node, factors: list[Tensor], result: Tensor) -> None:
+            for one, value in zip((*operands(node), node), (*factors, result), strict=True):
+                sizes[one] = max(sizes[one], float(value.abs().max()))
+
+        self._watch(measure)
+        for node in products(program):
+            cotangents = [one for one in (*operands(node), node) if is_cotangent(one)]
+            largest = max((sizes[one] for one in cotangents), default=0.0)
+            if largest:
+                self.exponents[node] = max(-_MOST, min(_COTANGENTS - math.ceil(math.log2(largest)), _MOST))
+            room = {one: 1 if is_constant(one) else _HEADROOM for one in (*operands(node), node)}
+            if any(sizes[one] * factor > _LARGEST for one, factor in room.items() if one not in cotangents):
+                self.overflowing.add(layer_of(node))
+
+    def exponents_of(self, program: Program) -> dict[fx.Node, int]:
+        """The exponents for the same program in another layout, whose products come in the same order."""
+        pairs = zip(products(self._program), products(program), strict=True)
+        return {theirs: self.exponents[ours] for ours, theirs in pairs if ours in self.exponents}
+
+    def ranking(self) -> list[str]:
+        """All layers: first those that overflow, then by the relative error that fp16 adds to their products."""
+        errors = dict.fromkeys(map(layer_of, products(self._program)), 0.0)
+
+        def compare(node: fx.Node, factors: list[Tensor], _result: Tensor) -> None:
+            operator: Any = node.target
+            exact = operator(*factors, *settings(node))
+            scale = 2.0 ** self.exponents.get(node, 0)
+            scaled = [
+                value * scale if is_cotangent(one) else value
+                for one, value in zip(operands(node), factors, strict=True)
+            ]
+            rounded = operator(*(to_half(value).to(exact.dtype) for value in scaled), *settings(node))
+            error = (to_half(rounded).to(exact.dtype) / scale - exact).norm()
+            layer = layer_of(node)
+            errors[layer] = max(errors[layer], float(error / exact.norm()) if bool(exact.any()) else 0.0)
+
+        self._watch(compare)
+        return sorted(errors, key=lambda layer: (layer not in self.overflowing, -errors[layer]))
+
+    def _watch(self, see: Watcher) -> None:
+        """Call `see` for every product: one image at a time, for its predicted class and the mean of all logits."""
+        (classes,) = sample_shape(self._program.results[0])
+        interpreter = _Interpreter(self._program, see)
+        for image in self._images.to(self._program.inputs[0].meta["val"].dtype):
+            with torch.no_grad():
+                interpreter.run(image[None], torch.tensor([[rank_target(1), mean_target(classes)]]))
+
+
+class _Interpreter(fx.Interpreter):
+    """Runs a program node by node and drops each value after its last use."""
+
+    def __init__(self, program: Program, see: Watcher) -> None:
+        super().__init__(program.module())
+        self._see = see
+        self._products = set(products(program))
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if n in self._products:
+            self._see(n, [self.env[one] for one in operands(n)], result)
+        return result

@@ -1,0 +1,199 @@
+"""The transpose of the frozen linear map: from cotangents of the logits to rows of W(x), plus b(x).
+
+Three steps: separate live values from frozen ones; keep the frozen values that the forward pass computes anyway; walk
+the live nodes in reverse order and apply one rule per operator, which adds up cotangents. A frozen value *added* to a
+live one is a bias: ⟨cotangent, value⟩ goes into the ledger under the name of what was added.
+
+A cotangent has the leading axes of the program's layout: [batch, targets, *sample] in a grid, [rows, *sample] in rows.
+In rows a cotangent meets values of shape [batch, *sample]: one row per image, or any number of rows of one image.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import fx
+
+from bcos_sdk.contract import Layout
+from bcos_sdk.errors import ExportError, NotDynamicLinearError
+from bcos_sdk.exporters.program import (
+    Program,
+    ShapeInference,
+    is_constant,
+    is_floating,
+    path_of,
+    reshape_sample,
+    sample_shape,
+    shape_of,
+)
+
+__all__ = ["Rule", "Transposition", "live_nodes"]
+
+aten = torch.ops.aten
+
+
+def live_nodes(program: Program) -> set[fx.Node]:
+    """The nodes that depend on the image on a path without `detach`."""
+    live = set(program.inputs[:1])
+    for node in program.graph.nodes:
+        depends = node.op == "call_function" and any(used in live for used in node.all_input_nodes)
+        if depends and node.target is not aten.detach.default and _can_be_live(node):
+            live.add(node)
+    return live
+
+
+def _can_be_live(node: fx.Node) -> bool:
+    """Integers and booleans are choices, so they are frozen. A tuple may hold live values."""
+    return is_floating(node) or isinstance(node.meta.get("val"), (tuple, list))
+
+
+class Transposition:
+    """The reverse walk over one program. It appends the transposed pass to the program's graph.
+
+    `rules` has one rule per operator. A rule gets the transposition, a node and the cotangent of the node's result. It
+    calls `add` for each live operand and `add_bias` for each frozen value that is added, or raises `refusal`.
+    """
+
+    def __init__(self, program: Program, rules: Mapping[Any, Rule]) -> None:
+        self.program = program
+        self.live = live_nodes(program)
+        self.ledger: dict[str, fx.Node] = {}
+        self._rules = rules
+        self._shapes = ShapeInference(program)
+        for node in program.graph.nodes:
+            self._shapes.infer(node)
+        self._cotangents: dict[fx.Node, fx.Node] = {}
+        self._parts: defaultdict[fx.Node, dict[int, fx.Node]] = defaultdict(dict)
+        self._node: fx.Node | None = None
+
+    def at(self, node: fx.Node) -> None:
+        """Attribute the operators called from now on to the module of `node`."""
+        self._node = node
+
+    def run(self, seed: fx.Node) -> fx.Node:
+        """Walk from the cotangent of the logits, `seed`, to the cotangent of the image, and return that."""
+        (logits,) = self.program.results
+        (image, *_) = self.program.inputs
+        self._cotangents[logits] = seed
+        for node in reversed(list(self.program.graph.nodes)):
+            if node is image or node not in self.live:
+                continue
+            self.at(node)
+            if node in self._parts:
+                self._rule_for(node)(self, node, self._parts.pop(node))
+            elif node in self._cotangents:
+                self._rule_for(node)(self, node, self._cotangents.pop(node))
+        if image not in self._cotangents:
+            raise NotDynamicLinearError(
+                "the logits do not depend on the image on any path without detach",
+                operator="detach",
+                path="",
+                hint="Detach only the dynamic weights, not the values that they multiply.",
+            )
+        return self._cotangents[image]
+
+    def _rule_for(self, node: fx.Node) -> Rule:
+        try:
+            return self._rules[node.target]
+        except KeyError:
+            raise self.refusal("no transpose rule exists for an operator on a live value") from None
+
+    def call(self, target: Callable[..., Any], *args: Any) -> fx.Node:
+        """Append an operator to the transposed pass, and infer its shape."""
+        assert self._node is not None
+        (output,) = self.program.graph.find_nodes(op="output")
+        with self.program.graph.inserting_before(output):
+            node = self.program.graph.call_function(target, args)
+        node.meta.update(path=path_of(self._node), transposed=True)
+        self._shapes.infer(node)
+        return node
+
+    def add(self, value: Any, cotangent: fx.Node) -> None:
+        """Add a cotangent to those that the live `value` has; its shape must be that of the value."""
+        assert value in self.live, "only live values have cotangents"
+        self._check_shape(value, cotangent)
+        have = self._cotangents.get(value)
+        self._cotangents[value] = cotangent if have is None else self.call(aten.add.Tensor, have, cotangent)
+
+    def _check_shape(self, value: fx.Node, cotangent: fx.Node) -> None:
+        expected, shape = (*self._shapes.leading, *sample_shape(value)), shape_of(cotangent)
+        if shape != expected:
+            assert self._node is not None
+            raise ExportError(
+                f"the transpose rule of {self._node.target} in '{path_of(self._node)}' gave a cotangent of shape "
+                f"{list(shape)}, expected {list(expected)}",
+                source=path_of(self._node),
+                hint="This is a fault in the exporter's rule for the operator. Please report it.",
+            )
+
+    def add_part(self, value: fx.Node, index: int, cotangent: fx.Node) -> None:
+        """Add a cotangent to the `index`-th result of an operator that returns several."""
+        have = self._parts[value].get(index)
+        self._parts[value][index] = cotangent if have is None else self.call(aten.add.Tensor, have, cotangent)
+
+    def add_bias(self, value: Any, cotangent: fx.Node, sample: tuple[int, ...], *, sign: int = 1) -> None:
+        """Add ±⟨cotangent, value⟩ to the ledger. `sample` is the sample shape that the value broadcasts to."""
+        product = self.call(aten.mul.Tensor, cotangent, self.broadcast_frozen(value, len(sample) + 1))
+        term = self.call(aten.sum.dim_IntList, product, [self.axis(1 + i) for i in range(len(sample))])
+        if sign < 0:
+            term = self.call(aten.neg.default, term)
+        name = self._bias_name(value)
+        have = self.ledger.get(name)
+        self.ledger[name] = term if have is None else self.call(aten.add.Tensor, have, term)
+
+    def _bias_name(self, value: Any) -> str:
+        """The name that capture gave the bias, else the constant's own name, else the module's path."""
+        assert self._node is not None
+        if "bias_name" in self._node.meta:
+            return str(self._node.meta["bias_name"])
+        has_name = is_constant(value) and not value.meta.get("anonymous")
+        return (path_of(value) if has_name else "") or path_of(self._node) or "bias"
+
+    def broadcast_frozen(self, value: Any, rank: int) -> Any:
+        """Reshape a frozen operand so that it broadcasts against a cotangent.
+
+        If the operand has a batch axis, insert the targets axis after it. `rank` is the rank of the live operand: a
+        frozen value of the same rank has the batch axis, one of lower rank does not.
+        """
+        if not isinstance(value, fx.Node) or is_constant(value) or len(shape_of(value)) < rank:
+            return value
+        if len(shape_of(value)) > rank:
+            raise self.refusal("a frozen operand has more axes than the live one")
+        return self.broadcast_over_targets(value)
+
+    def broadcast_over_targets(self, value: fx.Node) -> fx.Node:
+        """Insert the targets axis after the batch axis, so that the value broadcasts over the targets of its image."""
+        return value if self.program.layout is Layout.ROWS else self.call(aten.unsqueeze.default, value, 1)
+
+    def axis(self, axis: int) -> int:
+        """The axis of a cotangent that corresponds to an axis of its value."""
+        return axis + len(self._shapes.leading) - 1
+
+    def reshape(self, cotangent: fx.Node, sample: tuple[int, ...]) -> fx.Node:
+        """Reshape all but the leading axes to `sample`."""
+        return self.call(reshape_sample, cotangent, sample, len(self._shapes.leading))
+
+    def sum_to(self, cotangent: fx.Node, value: fx.Node, sample: tuple[int, ...]) -> fx.Node:
+        """Sum a cotangent with the sample shape `sample` over the axes along which `value` was broadcast."""
+        own = sample_shape(value)
+        if len(own) != len(sample):
+            raise self.refusal("a live value is broadcast across the batch axis")
+        axes = [self.axis(1 + i) for i, (mine, full) in enumerate(zip(own, sample, strict=True)) if mine != full]
+        return self.call(aten.sum.dim_IntList, cotangent, axes, True) if axes else cotangent
+
+    def refusal(self, reason: str) -> NotDynamicLinearError:
+        """The error for a node that is not linear in its live operands."""
+        assert self._node is not None
+        path = path_of(self._node)
+        return NotDynamicLinearError(
+            f"operator {self._node.target} in module '{path}' is not dynamic linear: {reason}",
+            operator=str(self._node.target),
+            path=path,
+            hint="Detach the factor that depends on the input, e.g. x * f(x).detach(), or replace the layer.",
+        )
+
+
+Rule = Callable[[Transposition, fx.Node, Any], None]
