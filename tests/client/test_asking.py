@@ -81,19 +81,19 @@ def test_lists_per_image_end_with_the_images(resolver: TargetResolver) -> None:
 @pytest.mark.parametrize(
     ("targets", "kind", "message"),
     [
-        (-1, UnknownTargetError, r"no class -1(.|\n)*Classes are 0 to 6; top_k"),
+        (-1, UnknownTargetError, r"no class -1(.|\n)*Classes are 0 to 6(.|\n)*top_k"),
         (CLASSES, UnknownTargetError, "no class 7"),
         (True, UnknownTargetError, "no class True"),
-        ("lyns", UnknownTargetError, r"no class 'lyns'(.|\n)*Near it: lynx"),
-        ("crane", UnknownTargetError, r"Several classes are called so: 3, 4"),
-        ("BOXER", UnknownTargetError, r"Several classes are called so: 5, 6"),
+        ("lyns", UnknownTargetError, r"no class 'lyns'(.|\n)*Similar labels: lynx"),
+        ("crane", UnknownTargetError, r"Several classes have this label: 3, 4"),
+        ("BOXER", UnknownTargetError, r"Several classes have this label: 5, 6"),
         ("zzz", UnknownTargetError, "client.labels"),
         ("fox vs lion", UnknownTargetError, "no class 'lion'"),
-        (1.5, InputError, "1.5 is no target"),
+        (1.5, InputError, "1.5 is not a target"),
         ([], InputError, "empty"),
-        ([["fox"], "lynx"], InputError, "for each image or for all"),
+        ([["fox"], "lynx"], InputError, "mixes targets for all images with lists"),
         ([["fox"]], InputError, "targets for 1 images, but 2"),
-        (object(), InputError, "is no target"),
+        (object(), InputError, "is not a target"),
     ],
 )
 def test_wrong_targets_are_refused(resolver: TargetResolver, targets: Any, kind: type[BcosError], message: str) -> None:

@@ -199,7 +199,7 @@ def test_a_stream_runs_only_a_few_batches_ahead(client: Client) -> None:
 def test_a_stream_with_targets_of_its_own_needs_one_for_each(client: Client) -> None:
     images = random_pixels(3)
     stream = client.explain_stream(images, targets=[[0], [1]])
-    with pytest.raises(InputError, match="targets for 2 images, but there are more"):
+    with pytest.raises(InputError, match="targets for 2 images, but more images"):
         list(stream)
 
 

@@ -49,9 +49,9 @@ from bcos_sdk.errors import (
         (lambda client: client.predict([], timeout=float("nan")), "timeout is nan"),
         (lambda client: client.predict([], on_error="rais"), "on_error is 'rais'"),
         (lambda client: client.predict_stream(3), "neither an image nor a collection"),
-        (lambda client: client.explain([], targets=b"fox"), "no list of targets"),
-        (lambda client: client.explain([], targets={1, 2}), "no list of targets"),
-        (lambda client: client.explain([], targets={"fox": 1}), "no list of targets"),
+        (lambda client: client.explain([], targets=b"fox"), "expected a target or a list"),
+        (lambda client: client.explain([], targets={1, 2}), "expected a target or a list"),
+        (lambda client: client.explain([], targets={"fox": 1}), "expected a target or a list"),
     ],
 )
 def test_wrong_arguments_are_refused_at_once(client: Client, call: Any, message: str) -> None:
@@ -84,7 +84,7 @@ def test_options_are_keyword_only() -> None:
 def test_found_by_name_in_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BCOS_SDK_STORE", str(tmp_path / "store"))
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(BundleError, match=r"no exported model is called 'net'(.|\n)*bcos-sdk export net"):
+    with pytest.raises(BundleError, match=r"there is no exported model 'net'(.|\n)*bcos-sdk export net"):
         Client("net")
     copy_of(small_bundle(), tmp_path / "store" / "net")
     with Client("net", device="cpu") as client:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.bundles import LABELS, cropped, small_bundle
-from support.slow import PIXELS, SlowBackend, SlowClient, engine, explain, predict, until, waiting
+from support.slow import PIXELS, SlowBackend, SlowClient, explain, is_closing, predict, processor, until, waiting
 
 from bcos_sdk import Client, Failure, Prediction
 from bcos_sdk.client._deadline import Deadline
@@ -22,7 +22,7 @@ from bcos_sdk.errors import BcosError, ClientClosedError, DeadlineError, Inferen
 
 
 def test_calls_that_wait_share_batches(slow: SlowBackend) -> None:
-    shared = engine(slow)
+    shared = processor(slow)
     with ThreadPoolExecutor(20) as pool:
         first = pool.submit(predict, shared)
         assert slow.begun.wait(20)
@@ -35,7 +35,7 @@ def test_calls_that_wait_share_batches(slow: SlowBackend) -> None:
 
 
 def test_only_calls_of_one_kind_share_a_batch(slow: SlowBackend) -> None:
-    shared = engine(slow)
+    shared = processor(slow)
     with ThreadPoolExecutor(20) as pool:
         blocked = pool.submit(predict, shared)
         assert slow.begun.wait(20)
@@ -58,7 +58,7 @@ def test_only_calls_of_one_kind_share_a_batch(slow: SlowBackend) -> None:
 
 def test_images_times_targets_is_bounded(slow: SlowBackend) -> None:
     slow.go.set()
-    bounded = engine(slow, max_batch=4)
+    bounded = processor(slow, max_batch=4)
     explain(bounded, [0, 1], 5)
     assert slow.batches == [(2, 2), (2, 2), (1, 2)]
     slow.batches.clear()
@@ -69,7 +69,7 @@ def test_images_times_targets_is_bounded(slow: SlowBackend) -> None:
 
 
 def test_a_full_queue_refuses_new_calls_and_keeps_old_ones(slow: SlowBackend) -> None:
-    shared = engine(slow, queue=4, max_batch=2)
+    shared = processor(slow, queue=4, max_batch=2)
     with ThreadPoolExecutor(8) as pool:
         running = pool.submit(predict, shared, 2)
         assert slow.begun.wait(20)
@@ -90,13 +90,13 @@ def test_a_full_queue_refuses_new_calls_and_keeps_old_ones(slow: SlowBackend) ->
 
 def test_a_call_larger_than_the_queue_is_served(slow: SlowBackend) -> None:
     slow.go.set()
-    small = engine(slow, queue=1, max_batch=8)
+    small = processor(slow, queue=1, max_batch=8)
     assert all(isinstance(one, Prediction) for one in predict(small, 12))
     small.close()
 
 
 def test_a_deadline_passes_while_waiting_for_the_device(slow: SlowBackend) -> None:
-    shared = engine(slow, max_batch=2)
+    shared = processor(slow, max_batch=2)
     with ThreadPoolExecutor(2) as pool:
         running = pool.submit(predict, shared, 2)
         assert slow.begun.wait(20)
@@ -111,7 +111,7 @@ def test_a_deadline_passes_while_waiting_for_the_device(slow: SlowBackend) -> No
 
 def test_an_abandoned_stream_is_not_run_to_its_end(slow: SlowBackend) -> None:
     slow.go.set()
-    shared = engine(slow, max_batch=2)
+    shared = processor(slow, max_batch=2)
     stream = shared.predictions(iter(PIXELS * 100), Deadline(None), top_k=1)
     next(stream)
     stream.close()  # type: ignore[attr-defined]
@@ -129,7 +129,7 @@ def test_a_failing_device_fails_its_batch_and_no_other() -> None:
 
     backend = Failing()
     backend.go.set()
-    shared = engine(backend, max_batch=4)
+    shared = processor(backend, max_batch=4)
     outcomes = predict(shared, 11)
     assert [isinstance(one, Prediction) for one in outcomes] == [True] * 8 + [False] * 3
     assert all(isinstance(one, InferenceError) and "a wire is loose" in str(one) for one in outcomes[8:])
@@ -145,20 +145,20 @@ def test_logits_that_are_no_numbers_are_the_failure_of_their_image() -> None:
 
     backend = Overflowing()
     backend.go.set()
-    shared = engine(backend)
+    shared = processor(backend)
     outcomes = predict(shared, 3)
     assert [type(one) for one in outcomes] == [Prediction, InferenceError, Prediction]
     shared.close()
 
 
 def test_closing_finishes_what_waits_and_refuses_the_rest(slow: SlowBackend) -> None:
-    shared = engine(slow, max_batch=2)
+    shared = processor(slow, max_batch=2)
     with ThreadPoolExecutor(8) as pool:
         calls = [pool.submit(predict, shared, 12) for _ in range(4)]
         assert slow.begun.wait(20)
         until(lambda: waiting(shared) == 14)  # two batches of each call, less the one that runs
         closing = pool.submit(shared.close)
-        until(lambda: shared._runner._closed)
+        until(lambda: is_closing(shared))
         with pytest.raises(ClientClosedError):
             predict(shared)
         slow.go.set()

@@ -81,7 +81,7 @@ def test_box_mean_is_the_references_pooling_and_refuses_no_window() -> None:
     values = np.random.default_rng(0).standard_normal((30, 20))
     pooled = torch.nn.functional.avg_pool2d(torch.from_numpy(values)[None, None], 7, 1, 3)[0, 0]
     np.testing.assert_allclose(box_mean(values, 7), pooled.numpy(), atol=1e-12)
-    with pytest.raises(ValueError, match="window of 0"):
+    with pytest.raises(ValueError, match="is 0 pixels wide"):
         box_mean(values, 0)
 
 

@@ -21,11 +21,10 @@ from bcos_sdk.backends import Device
 from bcos_sdk.backends._graphs import GraphBackend
 from bcos_sdk.backends.onnxruntime._graph import open_session_graph
 from bcos_sdk.bundle import Bundle
-from bcos_sdk.contract import GraphPrecision
+from bcos_sdk.contract import GraphPrecision, InputSpec
 from bcos_sdk.exporters import export
 from bcos_sdk.images import encode
 from bcos_sdk.models.layers import BcosConv2d
-from bcos_sdk.registry import InputSpec
 
 LABELS = ("tabby, tabby cat", "lynx", "fox", "crane, bird", "crane, machine", "Boxer", "boxer")
 SIZE = (20, 28)
