@@ -74,7 +74,7 @@ class Assembler:
     def _row(self, source: str, image: LoadedImage, outputs: ExplainOutputs, place: int, row: int) -> Explanation:
         target = self._target(outputs.logits[place], int(outputs.classes[place, row]))
         contributions = outputs.contributions[place, row]
-        if outputs.weights is not None:  # pictures are drawn from W(x), so W(x) is certified
+        if outputs.weights is not None:  # rgba() draws W(x), so the certificate must be that of W(x)
             contributions = np.einsum("chw,chw->hw", outputs.weights[place, row], image.encoded)
         terms = outputs.bias_terms[place, row].astype(np.float64)
         arrays = {"contributions": contributions, "image": image.pixels}

@@ -66,7 +66,7 @@ class Pipeline:
         try:
             for chunk in self._chunks(requests):
                 decoding.append(chunk)
-                if len(decoding) > 1 or not submitted:  # the first batch is submitted at once
+                if len(decoding) > 1 or not submitted:  # later batches are decoded one ahead
                     submitted.append(self._submit(decoding.popleft(), deadline, weights, wait=admitted))
                     admitted = True
                 if len(submitted) > 1:

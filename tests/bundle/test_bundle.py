@@ -19,11 +19,12 @@ from bcos_sdk.bundle import (
     Manifest,
     ModelRecord,
     find_bundle,
+    has_manifest,
     latest_stored_bundle,
     open_bundle,
     stored_bundles,
 )
-from bcos_sdk.contract import InputSpec
+from bcos_sdk.contract import InputSpec, Layout
 from bcos_sdk.errors import BundleError, BundleExistsError
 
 FILES = {"predict.onnx": b"predict", "explain.onnx": b"explain", "weights.bin": b"weights", "golden.npz": b"golden"}
@@ -82,6 +83,20 @@ def test_a_written_bundle_can_be_opened(bundle: Path) -> None:
     assert opened.manifest.labels == ("cat", "dog")
     assert opened.explain_graph.read_bytes() == b"explain"
     assert names(bundle.parent) == ["bundle"], "no other file remains"
+
+
+def test_the_explain_graph_of_each_layout(bundle: Path) -> None:
+    opened = open_bundle(bundle)
+    assert opened.explain_graph_in(Layout.GRID) == opened.explain_graph == bundle / "explain.onnx"
+    assert opened.explain_graph_in(Layout.ROWS) is None
+    rows = opened.manifest.model_copy(update={"explain_rows_graph": "rows.onnx"})
+    assert Bundle(bundle, rows).explain_graph_in(Layout.ROWS) == bundle / "rows.onnx"
+
+
+def test_a_folder_with_a_manifest_is_a_bundle(bundle: Path, tmp_path: Path) -> None:
+    assert has_manifest(bundle)
+    assert not has_manifest(tmp_path)
+    assert not has_manifest(tmp_path / ("n" * 300)), "the name is too long for the file system"
 
 
 @pytest.mark.parametrize("name", FILES)
