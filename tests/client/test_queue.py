@@ -14,10 +14,20 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.bundles import LABELS, cropped, small_bundle
-from support.slow import PIXELS, SlowBackend, SlowClient, explain, is_closing, predict, processor, until, waiting
+from support.slow import (
+    PIXELS,
+    SlowBackend,
+    SlowClient,
+    explain,
+    is_closing,
+    predict,
+    processor,
+    start_predicting,
+    until,
+    waiting,
+)
 
 from bcos_sdk import Client, Failure, Prediction
-from bcos_sdk.client._deadline import Deadline
 from bcos_sdk.errors import BcosError, ClientClosedError, DeadlineError, InferenceError, QueueFullError
 
 
@@ -80,7 +90,7 @@ def test_a_full_queue_refuses_new_calls_and_finishes_accepted_ones(slow: SlowBac
         assert caught.value.retryable
         assert caught.value.code == "queue_full"
         with pytest.raises(QueueFullError):
-            shared.predictions(PIXELS, Deadline(None), top_k=1)
+            start_predicting(shared, PIXELS)
         slow.go.set()
         assert len(running.result()) == 2
         assert all(isinstance(one, Prediction) for one in long.result()), "an accepted call waits for room"
@@ -112,7 +122,7 @@ def test_a_deadline_passes_while_waiting_for_the_device(slow: SlowBackend) -> No
 def test_an_abandoned_stream_is_not_run_to_its_end(slow: SlowBackend) -> None:
     slow.go.set()
     shared = processor(slow, max_batch=2)
-    stream = shared.predictions(iter(PIXELS * 100), Deadline(None), top_k=1)
+    stream = start_predicting(shared, iter(PIXELS * 100))
     next(stream)
     stream.close()  # type: ignore[attr-defined]
     predict(shared)

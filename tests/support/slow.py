@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from bcos_sdk import Client, Limits
 from bcos_sdk.backends import Device
 from bcos_sdk.client._deadline import Deadline
 from bcos_sdk.client._processor import ImageProcessor
-from bcos_sdk.contract import ExplainOutputs, Precision
+from bcos_sdk.contract import CHANNELS, ExplainOutputs, Precision
 from support.bundles import LABELS, random_pixels, small_bundle
 
 PIXELS = random_pixels(12)
@@ -45,7 +45,7 @@ class SlowBackend:
             classes=np.maximum(targets, 0),
             contributions=np.zeros((*rows, *size), np.float32),
             bias_terms=np.zeros((*rows, 2), np.float32),
-            weights=np.zeros((*rows, 6, *size), np.float32) if weights else None,
+            weights=np.zeros((*rows, CHANNELS, *size), np.float32) if weights else None,
         )
 
     def close(self) -> None:
@@ -59,6 +59,11 @@ class SlowBackend:
 def processor(backend: Any, *, queue: int = 256, max_batch: int = 8) -> ImageProcessor:
     manifest = small_bundle().manifest
     return ImageProcessor(manifest, backend, max_batch=max_batch, on_incomplete="raise", limits=Limits(queue=queue))
+
+
+def start_predicting(shared: ImageProcessor, images: Iterable[Any]) -> Iterator[Any]:
+    """Predictions that are computed as they are consumed."""
+    return shared.predictions(images, Deadline(None), top_k=1)
 
 
 def predict(shared: ImageProcessor, count: int = 1, seconds: float | None = None) -> list[Any]:
