@@ -201,10 +201,7 @@ class Client(AsyncCalls):
         self._processor.warmup()
 
     def close(self) -> None:
-        """Finish the images that wait for the device, refuse new calls, and free threads and memory.
-
-        A client may be closed more than once.
-        """
+        """Finish images that wait for the device, refuse new calls, free threads and memory. Further calls do nothing."""
         if os.getpid() == self._process:
             self._processor.close()
             self._async_threads.shutdown()
