@@ -201,7 +201,7 @@ class Client(AsyncCalls):
         self._processor.warmup()
 
     def close(self) -> None:
-        """Finish images that wait for the device, refuse new calls, free threads and memory. Further calls do nothing."""
+        """Finish waiting images, refuse new calls, and free threads and memory. A second call does nothing."""
         if os.getpid() == self._process:
             self._processor.close()
             self._async_threads.shutdown()
