@@ -1,6 +1,6 @@
-"""bcos-sdk: B-cos networks for production, with explanations that add up.
+"""bcos-sdk: B-cos networks for production, with explanations that add up to the logit.
 
-`import bcos_sdk` needs none of the extras; what does need one says which.
+`import bcos_sdk` works without any extra. A function that needs an extra raises an error that names it.
 """
 
 from importlib.metadata import version

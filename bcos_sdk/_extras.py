@@ -1,4 +1,4 @@
-"""The packages behind each optional feature, and the error that names the extra to install."""
+"""Optional packages: which extra installs each, whether it is installed, and the error if it is missing."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ _EXTRA_OF_MODULE = {
 
 
 def require(*modules: str, purpose: str) -> None:
-    """Promise that every module can be imported, or raise an error that names the extra."""
+    """Raise a `MissingExtraError` that names the extra to install, unless every module can be imported."""
     missing = [module for module in modules if not is_installed(module)]
     if missing:
         extras = ",".join(sorted({_EXTRA_OF_MODULE[module] for module in missing}))
         choice = "" if extras != "cpu" else "  (on a GPU machine: 'bcos-sdk[gpu]')"
         raise MissingExtraError(
-            f"{purpose} needs {' and '.join(missing)}, not installed here",
+            f"{purpose} needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed",
             hint=f"Install with: pip install 'bcos-sdk[{extras}]'{choice}",
         )
 
 
 def is_installed(module: str) -> bool:
-    """Whether it is there to be imported, without doing so."""
+    """Return whether a module can be found, without importing it."""
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # the package that it would be part of
+    except ModuleNotFoundError:  # its parent package is not installed
         return False
 
 
 def installed_version(distribution: str) -> str | None:
-    """The version of a package as pip knows it, None if it is not installed."""
+    """The version of an installed distribution; None if it is not installed."""
     try:
         return version(distribution)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Where files are kept between runs: downloads in the platform's cache folder, exports in its data folder."""
+"""The folders of this package: built-in files, cache, and the store of exported models."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ __all__ = ["builtin_dir", "cache_dir", "store_dir"]
 
 
 def builtin_dir() -> Path:
-    """What ships with this package: the built-in model."""
+    """The folder of the model that ships with this package."""
     return Path(__file__).resolve().parent / "builtin"
 
 
 def cache_dir() -> Path:
-    """What can be fetched or built again: BCOS_SDK_CACHE, or the platform's cache folder. It is not created here."""
+    """The folder for files that can be downloaded or built again: BCOS_SDK_CACHE, or the platform's cache folder.
+
+    The folder is not created.
+    """
     if override := os.environ.get("BCOS_SDK_CACHE"):
         return Path(override).expanduser()
     if sys.platform == "win32":
@@ -26,7 +29,10 @@ def cache_dir() -> Path:
 
 
 def store_dir() -> Path:
-    """Exported models by name: BCOS_SDK_STORE, or a folder of the platform's data folder. It is not created here."""
+    """The folder of exported models by name: BCOS_SDK_STORE, or a folder in the platform's data folder.
+
+    The folder is not created.
+    """
     if override := os.environ.get("BCOS_SDK_STORE"):
         return Path(override).expanduser()
     if sys.platform == "win32":

@@ -1,4 +1,4 @@
-"""What a client takes in at most. Every limit is on by default; a service that needs more says so."""
+"""Upper bounds on the input of a client. All of them have defaults; a service may raise or lower them."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ __all__ = ["Limits"]
 
 
 class Limits(BaseModel):
-    """Bounds on one image (`bytes`, `pixels`, `formats`), on one call (`images`) and on the client (`queue`)."""
+    """Bounds on each image (`bytes`, `pixels`, `formats`), on each call (`images`), and on the client (`queue`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     bytes: PositiveInt = 64 << 20
-    """Largest file or bytes object that is decoded."""
+    """Largest size in bytes of an encoded image file."""
 
     pixels: PositiveInt = Field(default=64_000_000, le=178_956_970)
-    """Largest width × height, read from the header before anything is decoded; Pillow itself opens no more."""
+    """Largest width × height. It is checked in the header, before pixels are decoded. Pillow sets the upper bound."""
 
     formats: tuple[str, ...] = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
-    """Image formats that are decoded, by Pillow's names; every other decoder stays out of reach."""
+    """Image formats that may be decoded, by Pillow's names. Pillow's other decoders are not used."""
 
     @field_validator("formats")
     @classmethod
     def _formats_are_known(cls, formats: tuple[str, ...]) -> tuple[str, ...]:
         Image.init()
         if unknown := [name for name in formats if name not in Image.OPEN]:
-            raise ValueError(f"Pillow does not read {', '.join(unknown)}; it reads {', '.join(sorted(Image.OPEN))}")
+            raise ValueError(
+                f"Pillow cannot read the formats {', '.join(unknown)}; it can read {', '.join(sorted(Image.OPEN))}"
+            )
         return formats
 
     images: PositiveInt = 4096
-    """Most images of one `predict` or `explain`, whose results are all held in memory; streams have no bound."""
+    """Most images in one `predict` or `explain`, which keep all results in memory. Streams have no such limit."""
 
     queue: PositiveInt = 256
     """Most images, decoded and encoded, that wait for the device."""

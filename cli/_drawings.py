@@ -1,4 +1,4 @@
-"""The pictures of one explained image, large enough to be looked at."""
+"""The pictures of one explained image, large enough to look at, and the files that they are saved to."""
 
 from __future__ import annotations
 
@@ -10,49 +10,48 @@ from pathlib import Path
 
 from PIL import Image
 
+from bcos_sdk import pictures
 from bcos_sdk._files import atomic_write
 from bcos_sdk.bundle import Manifest
-from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import BcosError, OutputError
-from bcos_sdk.images import ImageSource, load_image
+from bcos_sdk.images import ImageSource, enlarged_input, load_image
 from bcos_sdk.limits import Limits
 from bcos_sdk.results import Explained, Explanation
 
 __all__ = ["PICTURES", "Artist"]
 
 PICTURES = ("overlay", "rgba", "heatmap", "npz")
-_SMALLEST_SIDE = 224
 
 
 @dataclass(frozen=True)
 class Artist:
-    """Draws at the size of the network's input, or at a multiple of it where that is too small to look at."""
+    """Draws at the size of the network's input, or at a multiple of it if the input is too small to look at."""
 
     manifest: Manifest
 
     @property
     def times(self) -> int:
-        return -(-_SMALLEST_SIDE // min(self.manifest.input.size))
+        return pictures.enlargement(self.manifest.input.size)
 
     def image(self, source: ImageSource, explanation: Explanation) -> Image.Image:
-        """The part of the image that the network saw, as sharp as the file has it."""
+        """The crop that the network received, read again from the file at the size of the picture."""
         if self.times > 1:
+            larger = enlarged_input(self.manifest.input, self.times)
             try:
-                return Image.fromarray(load_image(source, explanation.source, self._larger_input(), Limits()).pixels)
-            except BcosError:  # the file has changed, or the model resizes nothing
+                return Image.fromarray(load_image(source, explanation.source, larger, Limits()).pixels)
+            except BcosError:  # the file has changed, or the model does not resize
                 pass
-        return self._enlarged(Image.fromarray(explanation.image))
+        return pictures.enlarge(Image.fromarray(explanation.image), self.times)
 
     def overlay(self, explanation: Explanation, image: Image.Image) -> Image.Image:
-        """The heat map over what `image` returned."""
+        """The heat map over the picture that `image` returned."""
         return explanation.overlay(on=image)
 
     def rgba(self, explanation: Explanation) -> Image.Image:
-        smooth = max(1, round(15 / self.times))
-        return self._enlarged(explanation.rgba(smooth=smooth))
+        return pictures.enlarge(explanation.rgba(smooth=pictures.smoothing_window(self.times)), self.times)
 
     def heatmap(self, explanation: Explanation) -> Image.Image:
-        return self._enlarged(explanation.heatmap())
+        return pictures.enlarge(explanation.heatmap(), self.times)
 
     def save(self, source: ImageSource, explained: Explained, kinds: tuple[str, ...], stem: Path) -> list[str]:
         """Write the pictures of every explanation beside each other; the names that were given."""
@@ -80,18 +79,6 @@ class Artist:
         drawn = self.overlay(explanation, image()) if kind == "overlay" else getattr(self, kind)(explanation)
         with atomic_write(path) as aside:
             drawn.save(aside, "PNG")
-
-    def _larger_input(self) -> InputSpec:
-        spec, times = self.manifest.input, self.times
-        height, width = spec.size
-        size = height * times, width * times
-        resize = None if spec.resize is None else spec.resize * times
-        return InputSpec(size=size, resize=resize, crop=size if spec.crop else None, interpolation="bicubic")
-
-    def _enlarged(self, picture: Image.Image) -> Image.Image:
-        if self.times == 1:
-            return picture
-        return picture.resize((picture.width * self.times, picture.height * self.times), Image.Resampling.BICUBIC)
 
 
 def output_error(path: Path, error: OSError) -> OutputError:

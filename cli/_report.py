@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import html
-import io
 import json
 from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from bcos_sdk._files import atomic_write
 from bcos_sdk.cli._drawings import Artist
+from bcos_sdk.pictures import data_uri
 from bcos_sdk.results import Explained, Explanation, Failure, Prediction
 
 __all__ = ["report_entry", "write_report"]
-
-_SIDE = 224
 
 
 def report_entry(path: Path, result: Prediction | Explained | Failure, artist: Artist) -> dict[str, Any]:
@@ -33,18 +28,18 @@ def report_entry(path: Path, result: Prediction | Explained | Failure, artist: A
         "source": str(path),
         "classes": [score.model_dump() for score in result.prediction.classes[:3]],
         "views": {
-            "image": _picture(image),
-            "overlay": _picture(artist.overlay(first, image)),
-            "rgba": _picture(artist.rgba(first)),
-            "heatmap": _picture(artist.heatmap(first)),
+            "image": data_uri(image),
+            "overlay": data_uri(artist.overlay(first, image)),
+            "rgba": data_uri(artist.rgba(first)),
+            "heatmap": data_uri(artist.heatmap(first)),
         },
         "explanations": [_figures(explanation) for explanation in result.explanations],
     }
     if others:
-        entry["views"]["second"] = _picture(artist.overlay(others[0], image))
+        entry["views"]["second"] = data_uri(artist.overlay(others[0], image))
         if "vs" not in others[0].target.label.split():
             difference = first - others[0]
-            entry["views"]["delta"] = _picture(artist.overlay(difference, image))
+            entry["views"]["delta"] = data_uri(artist.overlay(difference, image))
             entry["explanations"].append(_figures(difference))
     return entry
 
@@ -69,11 +64,3 @@ def _figures(explanation: Explanation) -> dict[str, Any]:
         "pixels": explanation.completeness.sum - sum(explanation.bias.values()),
         "completeness": explanation.completeness.model_dump(),
     }
-
-
-def _picture(picture: Image.Image) -> str:
-    picture = picture.copy()
-    picture.thumbnail((_SIDE, _SIDE))
-    file = io.BytesIO()
-    picture.save(file, "WEBP", quality=80, method=2)
-    return f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"

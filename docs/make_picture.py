@@ -1,4 +1,4 @@
-"""Make the picture of the README with the product itself: `python docs/make_picture.py`."""
+"""Make the picture of the README with the SDK: `python docs/make_picture.py`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from bcos_sdk import Client
+from bcos_sdk import Client, Limits
 from bcos_sdk.bundle import builtin_bundle
-from bcos_sdk.cli._drawings import Artist
+from bcos_sdk.images import enlarged_input, load_image
+from bcos_sdk.pictures import enlargement
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ("bird-1", "cat-2", "frog", "horse", "automobile-1", "airplane")
@@ -16,17 +17,18 @@ SIDE, GAP, TEXT = 150, 8, 26
 
 
 def main() -> None:
+    """Draw one column per sample: the image, its overlay, and the predicted class with its probability."""
     columns = len(SAMPLES)
     picture = Image.new("RGB", (columns * (SIDE + GAP) - GAP, 2 * SIDE + GAP + TEXT), "white")
     draw = ImageDraw.Draw(picture)
     with Client(builtin_bundle(), device="cpu") as client:
-        artist = Artist(client.manifest)
+        larger = enlarged_input(client.manifest.input, enlargement(client.manifest.input.size))
         paths = [ROOT / "samples" / f"{name}.jpg" for name in SAMPLES]
         for column, (path, result) in enumerate(zip(paths, client.explain(paths), strict=True)):
             (explanation,) = result.explanations
-            image = artist.image(path, explanation)
+            image = Image.fromarray(load_image(path, path.name, larger, Limits()).pixels)
             left = column * (SIDE + GAP)
-            for row, drawn in enumerate((image, artist.overlay(explanation, image))):
+            for row, drawn in enumerate((image, explanation.overlay(on=image))):
                 picture.paste(drawn.resize((SIDE, SIDE), Image.Resampling.BICUBIC), (left, row * (SIDE + GAP)))
             target = explanation.target
             label = f"{target.label} {target.probability:.2f}"

@@ -1,11 +1,12 @@
-"""Write the tables of the documentation from data: `python docs/make_tables.py`."""
+"""Write the tables of the documentation from the code: `python docs/make_tables.py`."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
-from bcos_sdk import errors
+from bcos_sdk import BcosError, errors
 from bcos_sdk.registry import builtin_registry
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -13,7 +14,7 @@ DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "client.md")
 
 
 def model_table() -> str:
-    """The published models, one row each."""
+    """One row for each published model."""
     lines = ["| model | family | input | parameters | top-1 % |", "|---|---|---|---|---|"]
     for spec in builtin_registry().values():
         figures = spec.published
@@ -25,20 +26,29 @@ def model_table() -> str:
 
 
 def error_table() -> str:
-    """Every error of the package by its code."""
-    lines = ["| code | error | retry | what it is |", "|---|---|---|---|"]
-    kinds = [getattr(errors, name) for name in errors.__all__ if name != "BcosError"]
-    for kind in sorted(kinds, key=lambda kind: str(kind.code)):
-        meaning = (kind.__doc__ or "").splitlines()[0]
-        lines.append(f"| `{kind.code}` | `{kind.__name__}` | {'yes' if kind.retryable else ''} | {meaning} |")
+    """One row for each error with its family, in the order of the tree of errors."""
+    lines = ["| error | family | code | retry | meaning |", "|---|---|---|---|---|"]
+    for kind in error_classes():
+        family = kind.__bases__[0].__name__
+        meaning = (kind.__doc__ or "").splitlines()[0].removesuffix(" Family of the errors below.")
+        retry = "yes" if kind.retryable else ""
+        lines.append(f"| `{kind.__name__}` | `{family}` | `{kind.code}` | {retry} | {meaning} |")
     return "\n".join(lines)
+
+
+def error_classes(family: type[BcosError] = BcosError) -> Iterator[type[BcosError]]:
+    """All errors below a family, each family before its errors."""
+    for kind in family.__subclasses__():
+        if kind.__name__ in errors.__all__:
+            yield kind
+            yield from error_classes(kind)
 
 
 TABLES = {"models": model_table, "errors": error_table}
 
 
 def with_tables(text: str) -> str:
-    """The text with what stands between the marks made anew."""
+    """The text with a new table between each pair of marks."""
     for name, table in TABLES.items():
         pattern = re.compile(rf"(<!-- {name}: [^>]*-->\n).*?(<!-- /{name} -->)", re.DOTALL)
         text = pattern.sub(lambda match, table=table: f"{match[1]}{table()}\n{match[2]}", text)  # type: ignore[misc]

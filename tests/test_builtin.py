@@ -1,4 +1,4 @@
-"""The model in the box: its files belong together, it runs at once, and it recognises what it was trained for."""
+"""The built-in model: its files belong together, it runs without setup, and it classifies the samples."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAMPLES = sorted((ROOT / "samples").glob("*.jpg"))
 SPEC = builtin_registry()[BUILTIN_MODEL]
 
 
-def test_the_bundle_is_made_from_the_weights_beside_it() -> None:
+def test_the_bundle_was_exported_from_the_packaged_weights() -> None:
     import torch
 
     network = load_model(SPEC)
@@ -46,7 +46,7 @@ def test_changed_weights_are_refused() -> None:
         load_model(wrong)
 
 
-def test_the_card_says_what_was_measured() -> None:
+def test_the_model_card_has_the_measured_accuracy() -> None:
     figures = json.loads((builtin_dir() / "training.json").read_text("utf-8"))
     assert figures["test_accuracy"] >= 0.88
     assert SPEC.published.top1 == pytest.approx(100 * figures["test_accuracy"])
@@ -59,7 +59,7 @@ def test_the_card_says_what_was_measured() -> None:
     assert size < 8e6
 
 
-def test_most_samples_are_recognised_and_all_explanations_add_up() -> None:
+def test_most_samples_are_classified_correctly_and_all_explanations_are_complete() -> None:
     with Client(BUILTIN_MODEL, device="cpu") as client:
         results = client.explain(SAMPLES, top_k=2)
     right = [
@@ -71,7 +71,7 @@ def test_most_samples_are_recognised_and_all_explanations_add_up() -> None:
     assert all(one.completeness.passed for result in results for one in result.explanations)
 
 
-def test_every_sample_has_its_licence() -> None:
+def test_every_sample_has_a_licence() -> None:
     rows = re.findall(
         r"^\| ([a-z0-9-]+\.jpg) \| .+? \| .+? \| (.+?) \|", (ROOT / "samples" / "LICENSES.md").read_text(), re.M
     )
@@ -79,7 +79,7 @@ def test_every_sample_has_its_licence() -> None:
     assert all(re.match(r"CC0|CC-BY|public domain", licence) for _, licence in rows)
 
 
-def test_predict_works_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predict_works_without_setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BCOS_SDK_STORE", str(tmp_path / "empty"))
     monkeypatch.delenv("BCOS_SDK_MODEL", raising=False)
     result = CliRunner().invoke(main, ["predict", str(ROOT / "samples" / "frog.jpg"), "--explain"])

@@ -1,4 +1,4 @@
-"""Every error of the package: its code is its own, and it survives the way out of a process pool."""
+"""Every error has its own code, and can be pickled and copied."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ VALUES: dict[str, Any] = {
 }
 
 
-def made(kind: type[BcosError]) -> BcosError:
-    """An error of that kind with something in every argument."""
+def make(kind: type[BcosError]) -> BcosError:
+    """An error of this class with a value for every argument."""
     parameters = inspect.signature(kind).parameters.values()
     return kind(**{parameter.name: VALUES[parameter.annotation] for parameter in parameters})
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("travel", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
-def test_an_error_survives_pickling(kind: type[BcosError], travel: Any) -> None:
-    error = made(kind)
+@pytest.mark.parametrize("transfer", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
+def test_an_error_survives_pickling_and_copying(kind: type[BcosError], transfer: Any) -> None:
+    error = make(kind)
     error.retryable = True
     error.hint = "what to do"
     error.source = "where"
-    error.noted = ["on the way"]  # type: ignore[attr-defined]
-    arrived = travel(error)
+    error.note = ["added later"]  # type: ignore[attr-defined]
+    arrived = transfer(error)
     assert type(arrived) is kind
     assert str(arrived) == str(error)
     assert arrived.args == error.args
@@ -52,12 +52,12 @@ def test_an_error_survives_pickling(kind: type[BcosError], travel: Any) -> None:
     assert (arrived.code, arrived.exit_code) == (error.code, error.exit_code)
 
 
-def test_an_import_error_arrives_as_one() -> None:
+def test_a_pickled_missing_extra_error_is_still_an_import_error() -> None:
     arrived = pickle.loads(pickle.dumps(MissingExtraError("needs torch", hint="Install it")))
     assert isinstance(arrived, ImportError)
     assert arrived.msg == "needs torch"
 
 
-def test_codes_are_not_shared() -> None:
+def test_no_two_errors_share_a_code() -> None:
     codes = [kind.code for kind in KINDS]
     assert len(set(codes)) == len(codes)

@@ -154,7 +154,7 @@ def test_a_command_that_needs_an_extra_names_it(empty_environment: Path) -> None
     command = [str(empty_environment / "bcos-sdk"), "models", "download", "resnet18"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "error [missing_extra]: Downloading weights needs filelock, not" in done.stderr
+    assert "error [missing_extra]: Downloading weights needs filelock, which is not" in done.stderr
     assert "pip install 'bcos-sdk[export]'" in done.stderr
 
 

@@ -1,4 +1,4 @@
-"""Opening a bundle: every file is where it should be, is a plain file, and has the hash it should have."""
+"""Open a bundle: check that every file exists, is a regular file inside the bundle, and has the recorded hash."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import json
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
 from bcos_sdk._files import sha256_of
 from bcos_sdk._paths import builtin_dir
 from bcos_sdk.bundle._golden import Golden
-from bcos_sdk.bundle.manifest import SCHEMA_VERSION, FileRecord, Manifest
-from bcos_sdk.contract import EXPLAIN_INPUTS, PREDICT_INPUTS
+from bcos_sdk.bundle._manifest import SCHEMA_VERSION, FileRecord, Manifest
+from bcos_sdk.contract import EXPLAIN_INPUTS, PREDICT_INPUTS, Layout
 from bcos_sdk.errors import BundleError, first_faults
 
-__all__ = ["MANIFEST", "Bundle", "InputShapes", "holds_bundle", "open_bundle"]
+__all__ = ["MANIFEST", "Bundle", "InputShapes", "has_manifest", "is_replaceable", "open_bundle"]
 
 MANIFEST = "manifest.json"
 _LARGEST_MANIFEST = 16 << 20
@@ -26,7 +26,7 @@ InputShapes: TypeAlias = dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle that was verified when it was opened."""
+    """A bundle whose files were verified when it was opened."""
 
     path: Path
     manifest: Manifest
@@ -37,29 +37,35 @@ class Bundle:
 
     @property
     def explain_graph(self) -> Path:
+        """The explain graph in the layout GRID. Every bundle has it."""
         return self.path / self.manifest.explain_graph
 
     @property
     def explain_rows_graph(self) -> Path | None:
+        """The explain graph in the layout ROWS; None if the bundle does not have it."""
         name = self.manifest.explain_rows_graph
         return None if name is None else self.path / name
 
+    def explain_graph_in(self, layout: Layout) -> Path | None:
+        """The explain graph in this layout; None if the bundle does not have it."""
+        return self.explain_graph if layout is Layout.GRID else self.explain_rows_graph
+
     @property
     def graphs(self) -> tuple[Path, ...]:
-        """Every ONNX graph that it has."""
+        """All ONNX graphs of the bundle."""
         return tuple(filter(None, (self.predict_graph, self.explain_graph, self.explain_rows_graph)))
 
     @property
     def engines(self) -> Path:
-        """The folder of TensorRT engines, if there are any; each has a record of its own beside it."""
+        """The folder of TensorRT engines. The manifest does not list them: each engine has its own record beside it."""
         return self.path / "engines"
 
     def golden(self) -> Golden:
-        """What this bundle must reproduce wherever it runs."""
+        """Read the golden record, which the self-test compares every device with."""
         return Golden.read(self.path / self.manifest.golden)
 
     def input_shapes(self, graph: Path) -> InputShapes:
-        """The smallest, most usual and largest shape of each input of a graph: what engines are made for."""
+        """Smallest, most frequent and largest shape of each input of a graph: the profile of its engine."""
         largest, sizes = self.manifest.max_batch, self.manifest.sizes
         batches = ((1, (1, 1)), (largest, (largest, 1)), (largest, (largest, largest)))
         ports = EXPLAIN_INPUTS if graph == self.explain_graph else PREDICT_INPUTS
@@ -67,16 +73,29 @@ class Bundle:
         return {name: (smallest[name], usual[name], most[name]) for name in smallest}
 
 
-def holds_bundle(folder: Path) -> bool:
-    """Whether the folder has a manifest; whether the bundle is sound, `open_bundle` checks."""
+def has_manifest(folder: Path) -> bool:
+    """Return whether the folder has a manifest, so that it is a bundle. `open_bundle` checks whether it is valid."""
     try:
         return (folder / MANIFEST).is_file()
-    except OSError:  # no permission to look into the folder, or a name that no folder can have
+    except OSError:  # the folder may not be read, or its name is not valid
         return False
 
 
+def is_replaceable(folder: Path) -> bool:
+    """Return whether `force` may replace the folder: it is empty, or has a manifest of this project, of any version."""
+    if not folder.is_dir():
+        return False
+    if not any(folder.iterdir()):
+        return True
+    try:
+        document = _read_json(folder)
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and {"schema_version", "predict_graph", "explain_graph"} <= document.keys()
+
+
 def open_bundle(path: Path | str) -> Bundle:
-    """The bundle in that folder, or a `BundleError` that says what is wrong with it."""
+    """Open the bundle in a folder and verify all its files, or raise a `BundleError` that names the fault."""
     folder = Path(path)
     try:
         return _open(folder)
@@ -88,22 +107,21 @@ def _open(folder: Path) -> Bundle:
     if not folder.is_dir():
         raise _invalid(folder, "there is no such folder")
     manifest = _read_manifest(folder)
-    needed = {manifest.predict_graph, manifest.explain_graph, manifest.weights, manifest.golden}
-    needed |= set() if manifest.explain_rows_graph is None else {manifest.explain_rows_graph}
+    bundle = Bundle(folder, manifest)
+    needed = {path.relative_to(folder).as_posix() for path in bundle.graphs} | {manifest.weights, manifest.golden}
     if missing := needed - manifest.files.keys():
-        raise _invalid(folder, f"the manifest vouches for no {', '.join(sorted(missing))}")
+        raise _invalid(folder, f"the manifest has no hash of {', '.join(sorted(missing))}")
     for name, record in manifest.files.items():
         _check_file(folder, name, record)
-    return Bundle(folder, manifest)
+    return bundle
 
 
 def _read_manifest(folder: Path) -> Manifest:
-    _check_plain(folder, MANIFEST)
-    path = folder / MANIFEST
-    if path.stat().st_size > _LARGEST_MANIFEST:
-        raise _invalid(folder, f"{MANIFEST} is too large to be one")
+    _check_regular(folder, MANIFEST)
+    if (folder / MANIFEST).stat().st_size > _LARGEST_MANIFEST:
+        raise _invalid(folder, f"{MANIFEST} is larger than {_LARGEST_MANIFEST >> 20} MiB")
     try:
-        document = json.loads(path.read_text("utf-8"))
+        document = _read_json(folder)
     except (ValueError, RecursionError) as error:
         raise _invalid(folder, f"{MANIFEST} is not JSON: {error}") from error
     version = document.get("schema_version") if isinstance(document, dict) else None
@@ -116,18 +134,22 @@ def _read_manifest(folder: Path) -> Manifest:
     try:
         return Manifest.model_validate(document)
     except ValidationError as error:
-        raise _invalid(folder, f"{MANIFEST} is faulty: {first_faults(error)}") from error
+        raise _invalid(folder, f"{MANIFEST} has faults: {first_faults(error)}") from error
+
+
+def _read_json(folder: Path) -> Any:
+    return json.loads((folder / MANIFEST).read_text("utf-8"))
 
 
 def _check_file(folder: Path, name: str, record: FileRecord) -> None:
-    _check_plain(folder, name)
+    _check_regular(folder, name)
     path = folder / name
     if path.stat().st_size != record.size or sha256_of(path) != record.sha256:
         raise _invalid(folder, f"{name} is not the file that was exported: its hash differs")
 
 
-def _check_plain(folder: Path, name: str) -> None:
-    """A link could lead out of the bundle, or change what was verified behind our back."""
+def _check_regular(folder: Path, name: str) -> None:
+    """Refuse links: a link may lead out of the bundle, and its file may change after it was verified."""
     path = folder
     for part in Path(name).parts:
         path = path / part
@@ -136,11 +158,11 @@ def _check_plain(folder: Path, name: str) -> None:
         except OSError:
             raise _invalid(folder, f"{name} is missing") from None
         if stat.S_ISLNK(status.st_mode):
-            raise _invalid(folder, f"{name} is a link")
-    # Installers may link the files of a package to a cache of theirs.
+            raise _invalid(folder, f"{name} is a symbolic link")
+    # Package installers may hard-link the files of the built-in bundle to their cache.
     linked = status.st_nlink > 1 and not folder.resolve().is_relative_to(builtin_dir())
     if not stat.S_ISREG(status.st_mode) or linked:
-        raise _invalid(folder, f"{name} is not a plain file of its own")
+        raise _invalid(folder, f"{name} is {'a hard link' if linked else 'not a regular file'}")
 
 
 def _invalid(folder: Path, reason: str) -> BundleError:

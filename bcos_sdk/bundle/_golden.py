@@ -1,4 +1,4 @@
-"""golden.npz: one photograph, and what the network in torch said of it in float64 when the bundle was made."""
+"""The golden record, golden.npz: one image with its logits and one row of W(x), computed by torch in float64."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Golden:
     pixels: npt.NDArray[np.uint8]  # [H, W, 3]
     target: int
     logits: npt.NDArray[np.float32]  # [classes]
-    weights: npt.NDArray[np.float32]  # [6, H, W]
+    weights: npt.NDArray[np.float32]  # [CHANNELS, H, W]
 
     def write(self, path: Path) -> None:
         np.savez(path, pixels=self.pixels, target=np.int64(self.target), logits=self.logits, weights=self.weights)
@@ -34,5 +34,7 @@ class Golden:
                 return cls(arrays["pixels"], int(arrays["target"]), arrays["logits"], arrays["weights"])
         except (OSError, KeyError, TypeError, ValueError, BadZipFile) as error:
             raise BundleError(
-                f"{path} cannot be read: {error}", source=os.fspath(path), hint="Export the model again."
+                f"the golden record {path} cannot be read: {error}",
+                source=os.fspath(path),
+                hint="Export the model again.",
             ) from error

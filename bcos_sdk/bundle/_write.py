@@ -1,8 +1,7 @@
-"""Writing a bundle: aside first, and renamed into place when it is complete."""
+"""Write a bundle atomically: into a folder beside the target, which is renamed when it is complete."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -10,17 +9,17 @@ from pathlib import Path
 from types import TracebackType
 
 from bcos_sdk._files import sha256_of
-from bcos_sdk.bundle._bundle import MANIFEST, Bundle, open_bundle
-from bcos_sdk.bundle.manifest import FileRecord, Manifest
+from bcos_sdk.bundle._bundle import MANIFEST, Bundle, is_replaceable, open_bundle
+from bcos_sdk.bundle._manifest import FileRecord, Manifest
 from bcos_sdk.errors import BundleError, BundleExistsError
 
 __all__ = ["BundleWriter"]
 
 
 class BundleWriter:
-    """`with BundleWriter(target) as writer:` write files into `writer.folder`, then `writer.finish(manifest)`.
+    """`with BundleWriter(target) as writer:` write files into `writer.folder`, then call `writer.finish(manifest)`.
 
-    Without `finish` nothing remains. What an earlier, killed process left beside the target is removed.
+    Without `finish` nothing remains. Folders that an earlier, killed process left beside the target are removed.
     """
 
     def __init__(self, target: Path | str, *, force: bool = False) -> None:
@@ -44,14 +43,14 @@ class BundleWriter:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def records(self) -> dict[str, FileRecord]:
-        """Size and hash of every file written so far."""
+        """Size and hash of every file written so far, by name."""
         return {
             path.name: FileRecord(sha256=sha256_of(path), size=path.stat().st_size)
             for path in sorted(self.folder.iterdir())
         }
 
     def finish(self, manifest: Manifest) -> Bundle:
-        """Write the manifest, check the whole as a reader would, and move it to the target."""
+        """Write the manifest, verify the bundle by opening it, and move it to the target."""
         (self.folder / MANIFEST).write_text(manifest.to_json(), "utf-8")
         open_bundle(self.folder)
         self._refuse_to_overwrite()
@@ -66,12 +65,15 @@ class BundleWriter:
 
     def _refuse_to_overwrite(self) -> None:
         if self.target.is_symlink() or not self.target.name:
+            reason = "is a symbolic link" if self.target.is_symlink() else "has no name"
             raise BundleExistsError(
-                f"{self.target} is not a place for a bundle", source=str(self.target), hint="Choose another folder."
+                f"cannot write a bundle to {self.target}: it {reason}",
+                source=str(self.target),
+                hint="Choose another folder.",
             )
         if not self.target.exists():
             return
-        replaceable = _is_bundle(self.target)
+        replaceable = is_replaceable(self.target)
         if not (self.force and replaceable):
             reason = "exists already" if replaceable else "exists and is not a bundle"
             raise BundleExistsError(
@@ -81,7 +83,7 @@ class BundleWriter:
             )
 
     def _remove_leftovers(self) -> None:
-        """Of what killed processes left, a half-written bundle goes, and one that was being replaced comes back."""
+        """Clean up after killed processes: remove partial bundles, and restore a bundle that was being replaced."""
         pattern = re.compile(re.escape(f".{self.target.name}.partial-") + r"(\d+)(-replaced)?")
         for path in list(self.target.parent.iterdir()):
             match = pattern.fullmatch(path.name)
@@ -92,19 +94,6 @@ class BundleWriter:
                 self._refuse_to_overwrite()
             else:
                 shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_bundle(folder: Path) -> bool:
-    """An empty folder, or one whose manifest is of this project: what may be replaced when asked to."""
-    if not folder.is_dir():
-        return False
-    if not any(folder.iterdir()):
-        return True
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(manifest, dict) and {"schema_version", "predict_graph", "explain_graph"} <= manifest.keys()
 
 
 def _is_running(process: int) -> bool:

@@ -1,4 +1,4 @@
-"""The client: images in, typed results out."""
+"""The client: images in, predictions and certified explanations out."""
 
 from bcos_sdk.client._client import Client
 from bcos_sdk.client._targets import Contrast, Targets

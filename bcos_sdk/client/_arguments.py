@@ -1,46 +1,76 @@
-"""Arguments of another kind than is taken are refused at once, by name."""
+"""The arguments of the client's calls: their types, and checks that raise an `InputError` with the argument's name."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import Any, get_args
+from itertools import islice
+from typing import Any, Literal, TypeAlias, get_args
 
-from bcos_sdk.errors import InputError
+from bcos_sdk.errors import ImageTooLargeError, InputError
 from bcos_sdk.images import ImageSource, is_one_image
 
-__all__ = ["image_collection", "of_a_kind", "one_of", "whole_number"]
+__all__ = [
+    "TOP_K",
+    "Images",
+    "OnError",
+    "OnIncomplete",
+    "check_choice",
+    "check_count",
+    "check_type",
+    "image_collection",
+    "image_list",
+]
+
+TOP_K = 5
+"""How many classes a prediction lists by default."""
+
+Images: TypeAlias = "ImageSource | Iterable[ImageSource]"
+OnError = Literal["raise", "return"]
+OnIncomplete = Literal["raise", "flag"]
 
 
-def whole_number(name: str, value: Any, *, largest: int | None = None, advice: str = "") -> int:
-    """1 or more; numpy's integers are fine, numbers with a point are not."""
+def check_count(name: str, value: Any, *, largest: int | None = None, advice: str = "") -> int:
+    """Return the value as an int if it is a whole number from 1 to `largest`. Numpy's integers are accepted."""
     try:
         number = operator.index(value)
     except TypeError:
         number = 0
     if isinstance(value, bool) or number < 1 or (largest is not None and number > largest):
-        most = " or more" if largest is None else f" to {largest}"
-        raise InputError(f"{name} is {value!r}", source=name, hint=f"It is a whole number, 1{most}.{advice}")
+        upper = " or more" if largest is None else f" to {largest}"
+        raise InputError(f"{name} is {value!r}", source=name, hint=f"Pass a whole number, 1{upper}.{advice}")
     return number
 
 
-def one_of(name: str, value: Any, choices: Any) -> None:
-    """One of the values of a Literal."""
+def check_choice(name: str, value: Any, choices: Any) -> None:
+    """Check that the value is one of the values of a Literal."""
     if value not in get_args(choices):
         allowed = " or ".join(f'"{choice}"' for choice in get_args(choices))
         raise InputError(f"{name} is {value!r}", source=name, hint=f"Use {allowed}.")
 
 
-def of_a_kind(name: str, value: Any, kinds: tuple[type, ...]) -> None:
-    if not isinstance(value, kinds):
-        wanted = " or ".join(kind.__name__ for kind in kinds)
-        raise InputError(f"{name} is {value!r}", source=name, hint=f"It is a {wanted}.")
+def check_type(name: str, value: Any, types: tuple[type, ...]) -> None:
+    """Check that the value is an instance of one of these types."""
+    if not isinstance(value, types):
+        expected = " or ".join("None" if one is type(None) else one.__name__ for one in types)
+        raise InputError(f"{name} is {value!r}", source=name, hint=f"Expected: {expected}.")
 
 
 def image_collection(images: Any) -> Iterable[ImageSource]:
-    """Images to be taken one after the other; one image alone is a collection of one."""
+    """Return an iterable of images. A single image becomes a list with one entry."""
     if is_one_image(images):
         return [images]
     if not isinstance(images, Iterable):
-        raise InputError(f"{type(images).__name__} is neither an image nor a collection of images")
+        raise InputError(f"images is a {type(images).__name__}, which is neither an image nor a collection of images")
     return images
+
+
+def image_list(images: Any, limit: int) -> list[ImageSource]:
+    """Return the list of at most `limit` images. A single image becomes a list with one entry."""
+    listed = list(islice(image_collection(images), limit + 1))
+    if len(listed) > limit:
+        raise ImageTooLargeError(
+            f"more than {limit:,} images in one call",
+            hint="Use predict_stream or explain_stream, or raise Limits(images=…).",
+        )
+    return listed

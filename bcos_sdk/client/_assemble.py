@@ -1,36 +1,28 @@
-"""From the arrays of a batch to typed results, each explanation with its certificate."""
+"""From the outputs of a batch to typed results: probabilities, labels, and the certificate of each explanation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from bcos_sdk.bundle import Manifest
+from bcos_sdk.client._arguments import OnIncomplete
 from bcos_sdk.client._targets import MEAN, ResolvedTargets
 from bcos_sdk.contract import TOLERANCE_CAPS, TOLERANCES, ExplainOutputs, Precision, certificate_scale, mean_target
 from bcos_sdk.errors import InferenceError
 from bcos_sdk.images import LoadedImage
-from bcos_sdk.results import (
-    ClassScore,
-    Completeness,
-    Explained,
-    Explanation,
-    Prediction,
-    Target,
-)
+from bcos_sdk.results import ClassScore, Completeness, Explained, Explanation, Prediction, Target
 
-__all__ = ["Assembler", "OnIncomplete"]
+__all__ = ["Assembler"]
 
 Floats = npt.NDArray[np.float32]
-OnIncomplete = Literal["raise", "flag"]
 
 
 @dataclass(frozen=True)
 class Assembler:
-    """Knows what the numbers of a bundle mean."""
+    """Makes results from the outputs of the graphs of one bundle."""
 
     manifest: Manifest
     on_incomplete: OnIncomplete
@@ -38,18 +30,19 @@ class Assembler:
 
     @property
     def tolerance(self) -> float:
-        """The manifest's, if products are computed as the manifest says."""
+        """The tolerance of the manifest, or that of the device's precision if it differs; never above the cap."""
         as_exported = self.precision == self.manifest.precision
         wanted = self.manifest.tolerance if as_exported else TOLERANCES[self.precision]
         return min(wanted, TOLERANCE_CAPS[self.precision])
 
     def prediction(self, source: str, logits: Floats, top_k: int) -> Prediction:
-        """The `top_k` most likely classes; logits that are no numbers are an error."""
+        """The `top_k` most likely classes. Logits that are not finite raise an `InferenceError`."""
         if not np.isfinite(logits).all():
             raise InferenceError(
                 f"the logits of {source} are not finite",
                 source=source,
-                hint="The bundle is damaged or the device computes wrongly: run on the CPU, or export the model again.",
+                hint="The bundle is damaged or the device computes wrong results. Run it on the CPU, or export the "
+                "model again.",
             )
         probabilities = self._probabilities(logits)
         ranked = np.argsort(-logits, kind="stable")[:top_k]
@@ -65,7 +58,7 @@ class Assembler:
         targets: ResolvedTargets,
         top_k: int,
     ) -> Explained:
-        """The explanations of the image at one place of a batch."""
+        """The explanations of the image at index `place` of a batch."""
         prediction = self.prediction(source, outputs.logits[place], top_k)
         self._check_classes(source, outputs.classes[place], targets)
         rows = [self._row(source, image, outputs, place, row) for row in range(len(targets.rows))]
@@ -81,7 +74,7 @@ class Assembler:
     def _row(self, source: str, image: LoadedImage, outputs: ExplainOutputs, place: int, row: int) -> Explanation:
         target = self._target(outputs.logits[place], int(outputs.classes[place, row]))
         contributions = outputs.contributions[place, row]
-        if outputs.weights is not None:  # what is drawn from W(x) is certified by W(x)
+        if outputs.weights is not None:  # rgba() draws W(x), so the certificate must be that of W(x)
             contributions = np.einsum("chw,chw->hw", outputs.weights[place, row], image.encoded)
         terms = outputs.bias_terms[place, row].astype(np.float64)
         arrays = {"contributions": contributions, "image": image.pixels}
@@ -103,11 +96,14 @@ class Assembler:
         )
 
     def _check_classes(self, source: str, classes: npt.NDArray[np.int64], targets: ResolvedTargets) -> None:
-        """A rank may be any class; a class must be the one that was asked for."""
+        """Check that the graph explained the requested classes. For a rank, any class is possible."""
         known = (classes >= 0) & (classes <= self.manifest.classes)
-        asked = np.array(targets.rows)
-        if not (known & ((asked < 0) | (asked == classes))).all():
-            raise InferenceError(f"the graph explains other classes of {source} than it was asked for", source=source)
+        requested = np.array(targets.rows)
+        if not (known & ((requested < 0) | (requested == classes))).all():
+            raise InferenceError(
+                f"the graph explained the classes {classes.tolist()} of {source}, requested were {requested.tolist()}",
+                source=source,
+            )
 
     def _target(self, logits: Floats, index: int) -> Target:
         if index == mean_target(self.manifest.classes):

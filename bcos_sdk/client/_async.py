@@ -1,4 +1,4 @@
-"""The async twins of a client's calls."""
+"""The async calls of a client: `apredict` and `aexplain`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal, TypeVar, overload
 
+from bcos_sdk.client._arguments import TOP_K, Images, OnError
 from bcos_sdk.client._batches import client_closed, queue_full
-from bcos_sdk.client._deadline import Deadline, deadline_passed
-from bcos_sdk.client._engine import TOP_K
-from bcos_sdk.client._outcomes import Images, OnError
+from bcos_sdk.client._deadline import Deadline, deadline_exceeded
 from bcos_sdk.client._targets import Targets
 from bcos_sdk.results import Explained, Failure, Prediction
 
@@ -24,11 +23,11 @@ _THREADS = 32
 
 
 class AsyncCalls(ABC):
-    """Runs calls in threads of its own; as many wait as the queue holds images, further ones are refused."""
+    """Runs calls in a pool of threads. At most `queue` calls run or wait; further calls raise `QueueFullError`."""
 
     def __init__(self, queue: int) -> None:
         self._async_threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="bcos-sdk-async")
-        self._async_room = threading.BoundedSemaphore(queue)
+        self._async_slots = threading.BoundedSemaphore(queue)
 
     @overload
     async def apredict(
@@ -41,7 +40,7 @@ class AsyncCalls(ABC):
     async def apredict(
         self, images: Images, *, top_k: int = TOP_K, on_error: OnError = "raise", timeout: float | None = None
     ) -> Any:
-        """`predict` without blocking the event loop; cancelling the task drops what has not been run."""
+        """`predict` without blocking the event loop. If the task is cancelled, images that have not run are dropped."""
         return await self._in_thread(partial(self._predict, images, top_k, on_error), timeout)
 
     @overload
@@ -76,7 +75,7 @@ class AsyncCalls(ABC):
         on_error: OnError = "raise",
         timeout: float | None = None,
     ) -> Any:
-        """`explain` without blocking the event loop."""
+        """`explain` without blocking the event loop. If the task is cancelled, images that have not run are dropped."""
         return await self._in_thread(partial(self._explain, images, targets, top_k, weights, on_error), timeout)
 
     @abstractmethod
@@ -93,24 +92,25 @@ class AsyncCalls(ABC):
     async def _in_thread(self, call: Callable[[Deadline], Result], timeout: float | None) -> Result:
         self._check_process()
         deadline = Deadline(timeout)
-        if not self._async_room.acquire(blocking=False):
+        if not self._async_slots.acquire(blocking=False):
             raise queue_full()
         try:
             running = self._async_threads.submit(call, deadline)
         except RuntimeError:
-            self._async_room.release()
+            self._async_slots.release()
             raise client_closed() from None
-        running.add_done_callback(lambda _: self._async_room.release())
+        running.add_done_callback(lambda _: self._async_slots.release())
         seconds = deadline.remaining()
-        # A call that has begun ends by itself in time, with what is done; one that waits for a thread must be stopped.
-        stop = None if seconds is None else asyncio.get_running_loop().call_later(seconds, running.cancel)
+        # A running call respects its deadline and returns the finished images. A call that still waits for a thread
+        # must be cancelled at the deadline.
+        timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, running.cancel)
         try:
             return await asyncio.wrap_future(running)
         except asyncio.CancelledError:
             if deadline.passed and running.cancelled():
-                raise deadline_passed() from None
+                raise deadline_exceeded() from None
             deadline.cancel()
             raise
         finally:
-            if stop is not None:
-                stop.cancel()
+            if timer is not None:
+                timer.cancel()

@@ -1,4 +1,4 @@
-"""One thread feeds the device; calls that wait share a batch, and no more wait than the queue holds."""
+"""The queue of the device: one thread runs jobs, and merges jobs of several calls into one batch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bcos_sdk.backends import Backend
-from bcos_sdk.client._deadline import Deadline, deadline_passed
-from bcos_sdk.client._translate import as_outcome
+from bcos_sdk.client._deadline import Deadline, deadline_exceeded
+from bcos_sdk.client._outcomes import as_outcome
 from bcos_sdk.contract import ExplainOutputs
 from bcos_sdk.errors import BcosError, ClientClosedError, QueueFullError
 
@@ -24,25 +24,28 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """Some images of one call; `rows` are their targets, none for a prediction. They are run together.
+    """Encoded images of one call that run together, with the targets of each; no targets for a prediction.
 
-    `done` gives the outputs of these images, or the error that kept them from being run.
+    The result of `done` is the outputs of these images, or the error because of which they were not run.
     """
 
     images: list[Floats]
-    rows: list[tuple[int, ...]] | None
+    targets: list[tuple[int, ...]] | None
     weights: bool
     deadline: Deadline
     done: Future[Any] = field(default_factory=Future)
 
     @property
     def kind(self) -> tuple[int, bool]:
-        """Jobs of one kind can share a batch: as many targets for every image, the same outputs."""
-        return (len(self.rows[0]) if self.rows else 0), self.weights
+        """Targets per image, and whether W(x) is fetched. Jobs can share a batch if both are equal."""
+        return (len(self.targets[0]) if self.targets else 0), self.weights
 
 
 class BatchRunner:
-    """Runs jobs in the order of their arrival, merged up to `max_batch` rows (images × targets)."""
+    """Runs jobs in the order of arrival, merged into batches of at most `max_batch` images × targets.
+
+    At most `queue` images wait. A job that is larger than the whole queue is accepted if no other job waits.
+    """
 
     def __init__(self, backend: Backend, *, max_batch: int, queue: int) -> None:
         self._backend = backend
@@ -52,37 +55,37 @@ class BatchRunner:
         self._changed = threading.Condition()
         self._closed = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bcos-sdk-device")
-        self._thread.submit(int)  # begins the thread now, so that no job is queued without one
+        self._thread.submit(int)  # start the thread now: later the machine may have no thread left
 
     @property
     def closed(self) -> bool:
         return self._closed
 
     def images_at_once(self, targets: int) -> int:
-        """How many images make up a batch, if each has that many targets."""
+        """The number of images in a full batch if each image has this many targets."""
         return max(1, self._max_batch // max(1, targets))
 
     def check_room(self) -> None:
-        """Refuse early: before a call is worth any work."""
+        """Raise `QueueFullError` or `ClientClosedError` before any image of a call is decoded."""
         with self._changed:
             self._refuse_if_closed()
             if not self._has_room(1):
                 raise queue_full()
 
     def submit(self, job: Job, *, wait: bool) -> None:
-        """Queue a job. Without room: wait for it until the deadline, or refuse at once."""
+        """Queue a job. If the queue is full, wait for room until the deadline, or raise `QueueFullError` at once."""
         size = len(job.images)
         with self._changed:
             seconds = job.deadline.remaining() if wait else 0.0
             if not self._changed.wait_for(lambda: self._closed or self._has_room(size), seconds):
-                raise deadline_passed() if wait else queue_full()
+                raise deadline_exceeded() if wait else queue_full()
             self._refuse_if_closed()
             self._room -= size
             self._waiting.append(job)
             self._thread.submit(self._run_next)
 
     def close(self) -> None:
-        """Take nothing more, finish what waits, and close the backend."""
+        """Refuse new jobs, run those that wait, and close the backend."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -90,7 +93,6 @@ class BatchRunner:
         self._backend.close()
 
     def _has_room(self, size: int) -> bool:
-        """A job larger than the whole queue is let in when nothing else waits."""
         return self._room >= size or not self._waiting
 
     def _refuse_if_closed(self) -> None:
@@ -108,7 +110,7 @@ class BatchRunner:
                 job.done.set_result(outputs if isinstance(outputs, BcosError) else outputs[part])
 
     def _take(self) -> list[Job]:
-        """The first job, and later ones of its kind that fit into the same batch."""
+        """Remove from the queue the first job and later jobs of its kind that fit into the same batch."""
         with self._changed:
             expired = [job for job in self._waiting if job.deadline.passed]
             taken: list[Job] = []
@@ -125,17 +127,18 @@ class BatchRunner:
                 self._room += len(job.images)
             self._changed.notify_all()
         for job in expired:
-            job.done.set_result(deadline_passed())
+            job.done.set_result(deadline_exceeded())
         return taken
 
     def _run(self, jobs: list[Job]) -> Any:
         images = np.stack([image for job in jobs for image in job.images])
-        rows = [row for job in jobs for row in job.rows or ()]
-        return self._explain(images, rows, jobs[0].weights) if rows else self._backend.predict(images)
+        targets = [of_image for job in jobs for of_image in job.targets or ()]
+        if not targets:
+            return self._backend.predict(images)
+        return self._explain(images, np.array(targets, np.int64), jobs[0].weights)
 
-    def _explain(self, images: Floats, rows: list[tuple[int, ...]], weights: bool) -> ExplainOutputs:
-        """More targets than fit into a batch are explained some at a time."""
-        targets = np.array(rows, np.int64)
+    def _explain(self, images: Floats, targets: npt.NDArray[np.int64], weights: bool) -> ExplainOutputs:
+        """Explain targets [B, K]. If K exceeds `max_batch`, the targets are split into several runs."""
         parts = [
             self._backend.explain(images, targets[:, start : start + self._max_batch], weights=weights)
             for start in range(0, targets.shape[1], self._max_batch)
@@ -144,8 +147,8 @@ class BatchRunner:
 
 
 def queue_full() -> QueueFullError:
-    return QueueFullError("the queue of this client is full")
+    return QueueFullError("the queue of the client is full")
 
 
 def client_closed() -> ClientClosedError:
-    return ClientClosedError("this client is closed")
+    return ClientClosedError("the client is closed")

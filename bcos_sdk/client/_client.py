@@ -1,27 +1,35 @@
-"""`Client`: predictions and certified explanations from a bundle, for one caller or for many at once."""
+"""`Client`: runs one exported model, for one caller or for many threads at once."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, overload
 
-import numpy as np
 from typing_extensions import Self
 
 from bcos_sdk.backends import open_backend
 from bcos_sdk.bundle import Manifest, find_bundle
-from bcos_sdk.client._arguments import image_collection, of_a_kind, one_of, whole_number
-from bcos_sdk.client._assemble import OnIncomplete
+from bcos_sdk.client._arguments import (
+    TOP_K,
+    Images,
+    OnError,
+    OnIncomplete,
+    check_choice,
+    check_count,
+    check_type,
+    image_collection,
+    image_list,
+)
 from bcos_sdk.client._async import AsyncCalls
 from bcos_sdk.client._deadline import Deadline
-from bcos_sdk.client._engine import TOP_K, Engine
-from bcos_sdk.client._outcomes import Images, OnError, collect, in_place
+from bcos_sdk.client._outcomes import collect, with_failures
+from bcos_sdk.client._processor import ImageProcessor
 from bcos_sdk.client._targets import Targets
-from bcos_sdk.errors import BcosError, ClientClosedError, ImageTooLargeError
-from bcos_sdk.images import ImageSource, encode, is_one_image
+from bcos_sdk.errors import ClientClosedError
+from bcos_sdk.images import ImageSource, is_one_image
 from bcos_sdk.limits import Limits
 from bcos_sdk.results import Explained, Failure, Prediction
 
@@ -29,19 +37,29 @@ __all__ = ["Client"]
 
 
 class Client(AsyncCalls):
-    """Runs one exported model. Share it between threads: their calls are merged into batches.
+    """Classifies images with an exported B-cos model, and explains each class by the contributions of the pixels.
 
-    `model` is the folder of a bundle, or the name of an exported model in the local store. `device` is "auto", "cpu",
-    "openvino", "cuda", "cuda:1", "tensorrt", …: a named device that does not work is an error. `threads` are those of
-    the CPU, by default one per core. `max_batch` bounds images × targets computed at once, `limits` what is taken in.
-    `tf32` lets a GPU multiply with 11 binary digits; certificates then have the tolerance of half precision, and say
-    so.
+        with Client("out/resnet50") as client:
+            (prediction,) = client.predict("cat.jpg")
+            (result,) = client.explain("cat.jpg")
+            result.explanations[0].overlay().save("why.png")
 
-    An explanation that does not add up is the failure of its image; with `on_incomplete="flag"` it is returned with
-    `completeness.passed` false, and cannot be drawn.
+    Create one client and share it between threads: calls that wait at the same time run as one batch. Before a graph is
+    first used, a self-test compares it with the golden record of the bundle.
 
-    Wherever images are taken, one image may be given alone. An image is a path, bytes, a binary file, a PIL image, a
-    numpy array uint8 [H, W, 3], or one that is encoded already: float [6, H, W].
+    Wherever images are expected, pass one image or a collection of images. An image is a path, bytes, a file opened in
+    binary mode, a PIL image, a uint8 array [H, W, 3] or [H, W], or an encoded float array [6, H, W].
+
+    Arguments:
+        model: the folder of a bundle, or the name of an exported model in the local store.
+        device: "auto", "cpu", "openvino", "cuda", "cuda:1", "tensorrt". "auto" uses the first of TensorRT, CUDA,
+            OpenVINO and CPU that works. A device by name that does not work is an error.
+        threads: number of CPU threads; by default one per core.
+        max_batch: largest images × targets to compute at once; by default the batch that the bundle was exported for.
+        tf32: let a GPU multiply with 11 significant bits. Faster; certificates then have the tolerance of fp16.
+        on_incomplete: what to do with an explanation whose terms do not add up to the logit. "raise": it is an error of
+            its image. "flag": it is returned with `completeness.passed` false, and cannot be drawn or saved.
+        limits: bounds on the size of images, calls and the queue.
     """
 
     def __init__(
@@ -63,11 +81,11 @@ class Client(AsyncCalls):
             "on_incomplete": on_incomplete,
             "limits": limits,
         }
-        one_of("on_incomplete", on_incomplete, OnIncomplete)
-        of_a_kind("model", model, (str, os.PathLike))
-        of_a_kind("tf32", tf32, (bool,))
-        of_a_kind("limits", limits, (Limits, type(None)))
-        threads = None if threads is None else whole_number("threads", threads)
+        check_choice("on_incomplete", on_incomplete, OnIncomplete)
+        check_type("model", model, (str, os.PathLike))
+        check_type("tf32", tf32, (bool,))
+        check_type("limits", limits, (Limits, type(None)))
+        threads = None if threads is None else check_count("threads", threads)
         self._process = os.getpid()
         self._limits = limits or Limits()
         super().__init__(self._limits.queue)
@@ -75,29 +93,29 @@ class Client(AsyncCalls):
         self._path = str(bundle.path.resolve())
         self._manifest = bundle.manifest
         largest = self._manifest.max_batch
-        advice = " The bundle was checked for no more: export it with a larger --max-batch."
-        self._max_batch = whole_number(
+        advice = " The bundle was checked up to this batch. Export it with a larger --max-batch."
+        self._max_batch = check_count(
             "max_batch", largest if max_batch is None else max_batch, largest=largest, advice=advice
         )
         backend = open_backend(bundle, device, threads=threads, tf32=tf32)
         self._device = str(backend.device)
-        self._engine = Engine(
+        self._processor = ImageProcessor(
             self._manifest, backend, max_batch=self._max_batch, on_incomplete=on_incomplete, limits=self._limits
         )
 
     @property
     def manifest(self) -> Manifest:
-        """What the bundle says of itself: the model, its input, its labels, what was measured at export."""
+        """The manifest of the bundle: the model, its input, its labels, and the errors measured at export."""
         return self._manifest
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The name of every class; numbers if the model has no names."""
+        """The label of every class; the index as text if the model has no labels."""
         return self._manifest.labels or tuple(map(str, range(self._manifest.classes)))
 
     @property
     def device(self) -> str:
-        """Where it really runs: "cpu", "cuda:0", …"""
+        """The device that is used: "cpu", "cuda:0", …"""
         return self._device
 
     @overload
@@ -111,10 +129,11 @@ class Client(AsyncCalls):
     def predict(
         self, images: Images, *, top_k: int = TOP_K, on_error: OnError = "raise", timeout: float | None = None
     ) -> Any:
-        """The most likely classes of each image, in the order of the images; the explain graph is not touched.
+        """Return the `top_k` most likely classes of each image, in the order of the images.
 
-        If some images fail the others are done first. Then `on_error="raise"` raises an `ImagesFailedError` with all
-        results; "return" puts a `Failure` in its place. Images not done after `timeout` seconds fail.
+        If some images fail, the others are finished first. Then `on_error="raise"` raises an `ImagesFailedError` that
+        has all results, or for a single image its own error. With "return" the list has a `Failure` for each image that
+        failed. Images that are not finished after `timeout` seconds fail.
         """
         return self._predict(images, top_k, on_error, Deadline(timeout))
 
@@ -150,50 +169,41 @@ class Client(AsyncCalls):
         on_error: OnError = "raise",
         timeout: float | None = None,
     ) -> Any:
-        """Which pixels speak for the `top_k` most likely classes of each image, or for `targets`.
+        """Return how much each pixel contributes to the `top_k` most likely classes of each image, or to `targets`.
 
-        A target is a class index, a label, "mean" (of all logits), or a `Contrast` of two ("tabby vs lynx"). Give one,
-        a list for all images, or a list of lists with one for each image. `weights=True` adds W(x), from which
-        `rgba()` is drawn. Failures and `timeout` are as in `predict`.
+        A target is a class index, a label, "mean" for the mean of all logits, or a `Contrast` of two ("tabby vs lynx").
+        Pass one target, a list of targets for all images, or a list of lists with one list for each image.
+        `weights=True` also returns W(x), which `rgba()` needs. `on_error` and `timeout` are as in `predict`.
         """
         return self._explain(images, targets, top_k, weights, on_error, Deadline(timeout))
 
     def predict_stream(self, images: Iterable[ImageSource], *, top_k: int = TOP_K) -> Iterator[Prediction | Failure]:
-        """`predict` for any number of images in constant memory: a few batches ahead of whoever takes the results."""
+        """`predict` for any number of images in constant memory. Images are read a few batches ahead of the results."""
         self._check_process()
-        return in_place(self._engine.predictions(image_collection(images), Deadline(None), top_k=top_k))
+        return with_failures(self._processor.predictions(image_collection(images), Deadline(None), top_k=top_k))
 
     def explain_stream(
         self, images: Iterable[ImageSource], *, targets: Targets = None, top_k: int = 1, weights: bool = False
     ) -> Iterator[Explained | Failure]:
-        """`explain` for any number of images in constant memory."""
+        """`explain` for any number of images in constant memory. Images are read a few batches ahead of the results."""
         self._check_process()
-        outcomes = self._engine.explanations(
+        outcomes = self._processor.explanations(
             image_collection(images), Deadline(None), targets=targets, top_k=top_k, weights=weights
         )
-        return in_place(outcomes)
+        return with_failures(outcomes)
 
     def warmup(self) -> None:
-        """Load the graphs and run them at the smallest and the largest batch, and with several targets of one image.
+        """Load the graphs and run them once with the smallest and the largest batch, and with several targets.
 
-        No real call pays for it then.
+        Later calls then do not include the time for loading, compiling and the self-test.
         """
         self._check_process()
-        image = encode(np.full((*self._manifest.input.size, 3), 128, np.uint8))
-        several = min(2, self._manifest.ranks)
-        for count, top_k in {(1, several), (1, 1), (self._max_batch, 1)}:
-            predictions = self._engine.predictions([image] * count, Deadline(None), top_k=1)
-            explanations = self._engine.explanations(
-                [image] * count, Deadline(None), targets=None, top_k=top_k, weights=False
-            )
-            for _, outcome in chain(predictions, explanations):
-                if isinstance(outcome, BcosError):
-                    raise outcome
+        self._processor.warmup()
 
     def close(self) -> None:
-        """Finish what waits for the device, refuse the rest, give back threads and memory. Closing twice is fine."""
+        """Finish waiting images, refuse new calls, and free threads and memory. A second call does nothing."""
         if os.getpid() == self._process:
-            self._engine.close()
+            self._processor.close()
             self._async_threads.shutdown()
 
     def __enter__(self) -> Self:
@@ -205,44 +215,34 @@ class Client(AsyncCalls):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Sessions and threads do not travel: another process opens the bundle again with the same options.
-        return _rebuild, (type(self), self._path, self._options)
+        # Sessions and threads cannot be pickled. The other process opens the bundle again with the same options.
+        return partial(type(self), self._path, **self._options), ()
 
     def __repr__(self) -> str:
         return f"Client({self._path!r}, device={self._device!r}, max_batch={self._max_batch})"
 
     def _predict(self, images: Images, top_k: int, on_error: OnError, deadline: Deadline) -> Any:
         listed = self._listed(images, on_error)
-        outcomes = self._engine.predictions(listed, deadline, top_k=top_k)
-        return collect(outcomes, on_error=on_error, lone=is_one_image(images))
+        outcomes = self._processor.predictions(listed, deadline, top_k=top_k)
+        return collect(outcomes, on_error=on_error, single=is_one_image(images))
 
     def _explain(
         self, images: Images, targets: Targets, top_k: int, weights: bool, on_error: OnError, deadline: Deadline
     ) -> Any:
         listed = self._listed(images, on_error)
-        outcomes = self._engine.explanations(
+        outcomes = self._processor.explanations(
             listed, deadline, targets=targets, top_k=top_k, weights=weights, count=len(listed)
         )
-        return collect(outcomes, on_error=on_error, lone=is_one_image(images))
+        return collect(outcomes, on_error=on_error, single=is_one_image(images))
 
     def _listed(self, images: Images, on_error: OnError) -> list[ImageSource]:
         self._check_process()
-        one_of("on_error", on_error, OnError)
-        listed = list(islice(image_collection(images), self._limits.images + 1))
-        if len(listed) > self._limits.images:
-            raise ImageTooLargeError(
-                f"more than {self._limits.images:,} images in one call",
-                hint="Use predict_stream or explain_stream, or raise Limits(images=…).",
-            )
-        return listed
+        check_choice("on_error", on_error, OnError)
+        return image_list(images, self._limits.images)
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
             raise ClientClosedError(
-                "this client was made in another process, before a fork",
-                hint="Make the client in the process that uses it; a pickled client does so by itself.",
+                "the client was created in another process, before a fork",
+                hint="Create the client in the process that uses it. A pickled client opens its bundle again.",
             )
-
-
-def _rebuild(kind: type[Client], model: str, options: dict[str, Any]) -> Client:
-    return kind(model, **options)

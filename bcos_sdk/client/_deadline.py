@@ -1,4 +1,4 @@
-"""When nobody waits any more."""
+"""The deadline of a call."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import time
 
 from bcos_sdk.errors import DeadlineError, InputError
 
-__all__ = ["Deadline", "deadline_passed"]
+__all__ = ["Deadline", "deadline_exceeded"]
 
 
 class Deadline:
-    """A moment after which nobody waits for a result; `cancel` brings it forward to now."""
+    """A per-call deadline, shared by all threads that work on the call. `cancel` moves it to now."""
 
     def __init__(self, seconds: float | None) -> None:
         try:
@@ -20,11 +20,11 @@ class Deadline:
         except (TypeError, ValueError):
             budget = math.nan
         if math.isnan(budget):
-            raise InputError(f"timeout is {seconds!r}", source="timeout", hint="It is a number of seconds, or None.")
+            raise InputError(f"timeout is {seconds!r}", source="timeout", hint="Pass a number of seconds, or None.")
         self._end = time.monotonic() + budget
 
     def remaining(self) -> float | None:
-        """Seconds as threads take them: none if there is no end in sight."""
+        """Seconds that are left, at least 0; None if the wait is unlimited, as the `threading` module expects it."""
         left = max(0.0, self._end - time.monotonic())
         return None if left > threading.TIMEOUT_MAX else left
 
@@ -33,8 +33,9 @@ class Deadline:
         return self.remaining() == 0.0
 
     def cancel(self) -> None:
+        """Let the deadline pass now, so that work for this call that has not started is dropped."""
         self._end = time.monotonic()
 
 
-def deadline_passed() -> DeadlineError:
-    return DeadlineError("not done in the time given")
+def deadline_exceeded() -> DeadlineError:
+    return DeadlineError("the image was not finished within the timeout of the call")

@@ -1,32 +1,49 @@
-"""Outcomes as a caller wants them: failures raised at the end, or in their place."""
+"""The outcome of one image: a result, or the error of this image as a value, so that the other images go on.
+
+Errors are stored without their traceback. A traceback references the frames that hold the image's bytes, so a stream
+with many bad images would fill the memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Literal, TypeAlias, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias, TypeVar
 
-from bcos_sdk.client._engine import Outcomes
-from bcos_sdk.errors import BcosError, ClientClosedError, ImagesFailedError
-from bcos_sdk.images import ImageSource
+from bcos_sdk.client._arguments import OnError
+from bcos_sdk.errors import BcosError, ClientClosedError, ImagesFailedError, InferenceError, OutOfMemoryError
 from bcos_sdk.results import Failure
 
-__all__ = ["Images", "OnError", "collect", "in_place"]
+__all__ = ["Outcomes", "as_outcome", "collect", "with_failures"]
 
-Images: TypeAlias = "ImageSource | Iterable[ImageSource]"
-OnError = Literal["raise", "return"]
 Result = TypeVar("Result")
+Outcomes: TypeAlias = Iterator[tuple[str, Result | BcosError]]
+"""The source and the outcome of each image, in order."""
+
+_MOST_LISTED = 5
 
 
-def in_place(outcomes: Outcomes[Result]) -> Iterator[Result | Failure]:
-    """A `Failure` where there is no result; a client that was closed ends the stream with its error."""
+def as_outcome(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what the call returns, or the error that it raised as a `BcosError` without traceback."""
+    try:
+        return call(*arguments)
+    except Exception as error:  # an unexpected error of one image must not lose the other images
+        return _without_traceback(error)
+
+
+def with_failures(outcomes: Outcomes[Result]) -> Iterator[Result | Failure]:
+    """Yield results, and a `Failure` in place of each error. Raise `ClientClosedError` if the client was closed."""
     for source, outcome in outcomes:
         if isinstance(outcome, ClientClosedError):
             raise outcome
         yield Failure.of(outcome, source) if isinstance(outcome, BcosError) else outcome
 
 
-def collect(outcomes: Outcomes[Result], *, on_error: OnError, lone: bool) -> list[Result | Failure]:
-    """All results. If some failed and `on_error` is "raise": the error of a lone image, or one for the whole list."""
+def collect(outcomes: Outcomes[Result], *, on_error: OnError, single: bool) -> list[Result | Failure]:
+    """Return all results, with a `Failure` in place of each error.
+
+    If some images failed and `on_error` is "raise", raise the error of a single image, or an `ImagesFailedError` for a
+    list of images.
+    """
     errors: list[BcosError] = []
     results: list[Result | Failure] = []
     for source, outcome in outcomes:
@@ -36,16 +53,25 @@ def collect(outcomes: Outcomes[Result], *, on_error: OnError, lone: bool) -> lis
         else:
             results.append(outcome)
     if errors and on_error == "raise":
-        raise errors[0] if lone else _failed(results)
+        raise errors[0] if single else _images_failed(results)
     return results
 
 
-def _failed(results: list[Result | Failure]) -> ImagesFailedError:
+def _without_traceback(error: Exception) -> BcosError:
+    if isinstance(error, MemoryError):
+        error = OutOfMemoryError("there is not enough memory")
+    elif not isinstance(error, BcosError):
+        error = InferenceError(f"unexpected error: {error!r}")
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error
+
+
+def _images_failed(results: list[Result | Failure]) -> ImagesFailedError:
     failures = [result for result in results if isinstance(result, Failure)]
-    lines = [f"  {failure.source}: [{failure.code}] {failure.message}" for failure in failures[:5]]
-    more = [f"  and {len(failures) - 5} more"] if len(failures) > 5 else []
+    lines = [f"  {failure.source}: [{failure.code}] {failure.message}" for failure in failures[:_MOST_LISTED]]
+    more = [f"  and {len(failures) - _MOST_LISTED} more"] if len(failures) > _MOST_LISTED else []
     return ImagesFailedError(
         "\n".join([f"{len(failures)} of {len(results)} images failed:", *lines, *more]),
         results=list(results),
-        hint='The other results are in this error\'s `results`; on_error="return" gives them without raising.',
+        hint='The attribute `results` of this error has the other results; on_error="return" returns them instead.',
     )

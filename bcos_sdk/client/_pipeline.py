@@ -1,4 +1,4 @@
-"""Images flow through: while one batch runs, the next waits for the device and the one after it is being decoded."""
+"""The pipeline of a call: while one batch runs, the next waits for the device and the one after it is decoded."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from bcos_sdk.client._batches import BatchRunner, Job, client_closed
-from bcos_sdk.client._deadline import Deadline, deadline_passed
+from bcos_sdk.client._deadline import Deadline, deadline_exceeded
+from bcos_sdk.client._outcomes import Outcomes, as_outcome
 from bcos_sdk.client._targets import ResolvedTargets
-from bcos_sdk.client._translate import as_outcome
 from bcos_sdk.errors import BcosError, QueueFullError
-from bcos_sdk.images import ImageSource, LoadedImage, take_image
+from bcos_sdk.images import ImageSource, LoadedImage, snapshot
 
 __all__ = ["Pipeline", "Request"]
 
@@ -24,20 +24,21 @@ Finish = Callable[["Request", LoadedImage, Any, int], Result]
 
 @dataclass(frozen=True)
 class Request:
-    """One image of a call, and what is asked of it: nothing but a prediction, explanations, or a wrong target."""
+    """One image of a call. `targets` is None for a prediction, and an error if the targets of this image are wrong."""
 
     source: str
     image: ImageSource
     targets: ResolvedTargets | BcosError | None = None
 
     @property
-    def rows(self) -> int:
+    def target_count(self) -> int:
+        """The number of targets to compute; 0 for a prediction."""
         return len(self.targets.rows) if isinstance(self.targets, ResolvedTargets) else 0
 
 
 @dataclass(frozen=True)
 class _Submitted:
-    """A batch that was decoded and queued; `job` holds the images that could be read."""
+    """A batch that was decoded and queued. `job` has the images that could be loaded."""
 
     images: list[tuple[Request, LoadedImage | BcosError]]
     job: Job
@@ -45,7 +46,7 @@ class _Submitted:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Decoding in threads, running in batches, results in the order of the images."""
+    """Decodes images in threads, runs them in batches, and returns outcomes in the order of the images."""
 
     load: Callable[[ImageSource, str], LoadedImage]
     decoders: ThreadPoolExecutor
@@ -53,72 +54,72 @@ class Pipeline:
 
     def run(
         self, requests: Iterable[Request], finish: Finish[Result], deadline: Deadline, *, weights: bool = False
-    ) -> Iterator[tuple[str, Result | BcosError]]:
-        """The source and outcome of every request, in order; a few batches are held, however many requests there are.
+    ) -> Outcomes[Result]:
+        """Yield the source and the outcome of every request, in order. At most three batches are in memory.
 
-        `finish(request, image, outputs, place)` makes the result of the image at one place of a batch. A full queue
-        refuses the call as a whole, and only at its beginning: once let in, a call waits for room.
+        `finish(request, image, outputs, place)` makes the result of the image at index `place` of a batch. Only the
+        first batch of a call can be refused with `QueueFullError`. Later batches wait for room in the queue.
         """
         decoding: deque[list[tuple[Request, Future[Any]]]] = deque()
         submitted: deque[_Submitted] = deque()
-        let_in = False
+        admitted = False
         try:
             for chunk in self._chunks(requests):
                 decoding.append(chunk)
-                if len(decoding) > 1 or not submitted:  # the device waits for nothing but the first batch
-                    submitted.append(self._submit(decoding.popleft(), deadline, weights, wait=let_in))
-                    let_in = True
+                if len(decoding) > 1 or not submitted:  # later batches are decoded one ahead
+                    submitted.append(self._submit(decoding.popleft(), deadline, weights, wait=admitted))
+                    admitted = True
                 if len(submitted) > 1:
                     yield from _finish(submitted.popleft(), finish, deadline)
             if decoding:
-                submitted.append(self._submit(decoding.popleft(), deadline, weights, wait=let_in))
+                submitted.append(self._submit(decoding.popleft(), deadline, weights, wait=admitted))
             while submitted:
                 yield from _finish(submitted.popleft(), finish, deadline)
         finally:
-            deadline.cancel()  # what is not wanted any more need not be run
+            deadline.cancel()  # the caller may have stopped early: drop what has not run
             for _, image in (pair for chunk in decoding for pair in chunk):
                 image.cancel()
 
     def _chunks(self, requests: Iterable[Request]) -> Iterator[list[tuple[Request, Future[Any]]]]:
-        """Neighbours with as many targets each, as many as make up a batch; their decoding has begun."""
+        """Group consecutive requests with the same number of targets into batches, and start to decode them."""
         chunk: list[tuple[Request, Future[Any]]] = []
-        rows = 0
+        target_count = 0
         for request in requests:
-            if chunk and rows != request.rows:
+            if chunk and target_count != request.target_count:
                 yield chunk
                 chunk = []
-            rows = request.rows
+            target_count = request.target_count
             chunk.append((request, self._decode(request)))
-            if len(chunk) == self.runner.images_at_once(rows):
+            if len(chunk) == self.runner.images_at_once(target_count):
                 yield chunk
                 chunk = []
         if chunk:
             yield chunk
 
     def _decode(self, request: Request) -> Future[Any]:
-        """A future of the image or of its error.
+        """Return a future of the loaded image or of its error.
 
-        Only paths and bytes are left to the threads: what the caller holds may be changed by him once he has it back.
+        Threads decode paths and bytes only. The caller may change any other image after this call.
         """
         if isinstance(request.targets, BcosError):
-            return _known(request.targets)
-        taken = as_outcome(take_image, request.image, request.source, self.load)
-        if not isinstance(taken, (str, bytes)):
-            return _known(taken)
+            return _completed(request.targets)
+        image = as_outcome(snapshot, request.image, request.source, self.load)
+        if not isinstance(image, (str, bytes)):
+            return _completed(image)
         try:
-            return self.decoders.submit(as_outcome, self.load, taken, request.source)
-        except RuntimeError:  # no thread to be had, or none any more
+            return self.decoders.submit(as_outcome, self.load, image, request.source)
+        except RuntimeError:  # the threads are shut down, or no new thread can be started
             closed = self.runner.closed
-            return _known(client_closed() if closed else as_outcome(self.load, taken, request.source))
+            return _completed(client_closed() if closed else as_outcome(self.load, image, request.source))
 
     def _submit(
         self, decoding: list[tuple[Request, Future[Any]]], deadline: Deadline, weights: bool, *, wait: bool
     ) -> _Submitted:
         images = [(request, _result_of(image, deadline)) for request, image in decoding]
-        good = [(request, image) for request, image in images if isinstance(image, LoadedImage)]
-        rows = [request.targets.rows for request, _ in good if isinstance(request.targets, ResolvedTargets)]
-        job = Job([image.encoded for _, image in good], rows or None, weights, deadline)
-        if good:
+        loaded = [(request, image) for request, image in images if isinstance(image, LoadedImage)]
+        targets = [request.targets.rows for request, _ in loaded if isinstance(request.targets, ResolvedTargets)]
+        job = Job([image.encoded for _, image in loaded], targets or None, weights, deadline)
+        if loaded:
             try:
                 self.runner.submit(job, wait=wait)
             except QueueFullError:
@@ -128,7 +129,7 @@ class Pipeline:
         return _Submitted(images, job)
 
 
-def _finish(batch: _Submitted, finish: Finish[Result], deadline: Deadline) -> Iterator[tuple[str, Result | BcosError]]:
+def _finish(batch: _Submitted, finish: Finish[Result], deadline: Deadline) -> Outcomes[Result]:
     place = 0
     for request, image in batch.images:
         outcome: Any = image
@@ -140,17 +141,17 @@ def _finish(batch: _Submitted, finish: Finish[Result], deadline: Deadline) -> It
         yield request.source, outcome.about(request.source) if isinstance(outcome, BcosError) else outcome
 
 
-def _known(outcome: Any) -> Future[Any]:
+def _completed(outcome: Any) -> Future[Any]:
     future: Future[Any] = Future()
     future.set_result(outcome)
     return future
 
 
 def _result_of(future: Future[Any], deadline: Deadline) -> Any:
-    """What a future gives, or the error that says why it gives nothing in time."""
+    """The result of a future, or the error if it has none before the deadline."""
     try:
         return future.result(deadline.remaining())
     except FutureTimeoutError:
-        return deadline_passed()
+        return deadline_exceeded()
     except CancelledError:
         return client_closed()

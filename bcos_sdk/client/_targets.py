@@ -1,4 +1,4 @@
-"""What to explain: classes by index or label, the mean of all logits, contrasts of two; the most likely by default."""
+"""Targets: classes by index or label, the mean of all logits, contrasts of two; by default the most likely classes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _VERSUS = " vs "
 
 @dataclass(frozen=True)
 class Contrast:
-    """Why `target` rather than `against`: the explanation of the difference of their logits.
+    """Explain why `target` and not `against`: the difference of their logits.
 
-    Against "mean" it is the mean-corrected explanation. `Contrast("tabby", "lynx")` can be written "tabby vs lynx".
+    Against "mean" it is the mean-corrected explanation. The text "tabby vs lynx" means `Contrast("tabby", "lynx")`.
     """
 
     target: int | str
@@ -36,17 +36,18 @@ Targets: TypeAlias = "Target | Sequence[Target] | Sequence[Sequence[Target]] | N
 
 @dataclass(frozen=True)
 class ResolvedTargets:
-    """The rows to ask the graph for, and which of them make up each explanation.
+    """The targets of the explain graph for one image, and the explanations to make from them.
 
-    A row is a class, −r for the class ranked r, or the number of classes for the mean of all logits.
+    `rows` are encoded targets (see `bcos_sdk.contract`), without repetition. Each explanation is a pair of indices into
+    `rows`: the target, and the target to subtract or None.
     """
 
     rows: tuple[int, ...]
-    explanations: tuple[tuple[int, int | None], ...]  # places in `rows`: of the target, and of what it is set against
+    explanations: tuple[tuple[int, int | None], ...]
 
 
 class TargetResolver:
-    """Turns what a caller asks for into rows of the explain graph."""
+    """Turns the caller's targets into targets of the explain graph."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -59,21 +60,21 @@ class TargetResolver:
     def for_each_image(
         self, targets: Targets, top_k: int, images: int | None = None
     ) -> Iterator[ResolvedTargets | BcosError]:
-        """One entry per image, without end unless the targets are given image by image.
+        """Yield the targets of each image: without end if all images share them, else one entry per list.
 
-        A target that all images share is checked at once; one image's own wrong target is that image's failure.
+        A wrong target that all images share raises an error now. A wrong target of one image is yielded as an error.
         """
         if targets is None:
             return repeat(self._top(top_k))
         if isinstance(targets, (bytes, bytearray, Set, Mapping)):
-            raise InputError(f"{type(targets).__name__} is no list of targets", hint=_HINT)
+            raise InputError(f"targets is a {type(targets).__name__}, expected a target or a list", hint=_HINT)
         if isinstance(targets, Iterable) and not isinstance(targets, str) and not _is_number(targets):
             listed: list[Any] = list(targets)
             per_image = [list(target) for target in listed if _is_list(target)]
             if per_image and len(per_image) < len(listed):
-                raise InputError("targets are given for each image or for all, not both", hint=_HINT)
+                raise InputError("targets mixes targets for all images with lists for each image", hint=_HINT)
             if per_image and images is not None and len(listed) != images:
-                raise InputError(f"targets for {len(listed)} images, but {images} images", hint=_HINT)
+                raise InputError(f"there are targets for {len(listed)} images, but {images} images", hint=_HINT)
             return map(self._try_resolve, per_image) if per_image else repeat(self._resolve(listed))
         return repeat(self._resolve([targets]))
 
@@ -81,7 +82,9 @@ class TargetResolver:
         top_k = min(top_k, self._manifest.classes)
         if not 1 <= top_k <= self._manifest.ranks:
             raise UnknownTargetError(
-                f"top_k is {top_k}", source=str(top_k), hint=f"This model ranks 1 to {self._manifest.ranks} classes."
+                f"top_k is {top_k}",
+                source=str(top_k),
+                hint=f"This model can explain the 1 to {self._manifest.ranks} most likely classes.",
             )
         rows = tuple(rank_target(rank) for rank in range(1, top_k + 1))
         return ResolvedTargets(rows, tuple((place, None) for place in range(top_k)))
@@ -94,7 +97,7 @@ class TargetResolver:
 
     def _resolve(self, targets: Sequence[Any]) -> ResolvedTargets:
         if not targets:
-            raise InputError("an empty list of targets explains nothing", hint=_HINT)
+            raise InputError("the list of targets is empty", hint=_HINT)
         pairs = [self._pair(target) for target in targets]
         rows = tuple(dict.fromkeys(row for pair in pairs for row in pair if row is not None))
         places = {row: place for place, row in enumerate(rows)}
@@ -116,12 +119,12 @@ class TargetResolver:
         try:
             index = operator.index(target)
         except TypeError:
-            raise InputError(f"{target!r} is no target", source=repr(target), hint=_HINT) from None
+            raise InputError(f"{target!r} is not a target", source=repr(target), hint=_HINT) from None
         if isinstance(target, bool) or not 0 <= index < self._manifest.classes:
             raise UnknownTargetError(
                 f"there is no class {target}",
                 source=str(target),
-                hint=f"Classes are 0 to {self._manifest.classes - 1}; top_k explains the most likely ones.",
+                hint=f"Classes are 0 to {self._manifest.classes - 1}. For the most likely classes, use top_k.",
             )
         return index
 
@@ -133,12 +136,12 @@ class TargetResolver:
         if not found and label == MEAN:
             return mean_target(self._manifest.classes)
         if found:
-            hint = f"Several classes are called so: {', '.join(map(str, found))}. Use an index."
+            hint = f"Several classes have this label: {', '.join(map(str, found))}. Use an index."
         elif not self._labels:
             hint = "This model has no labels. Use an index."
         else:
             near = get_close_matches(label.casefold(), self._index_of, n=3)
-            hint = f"Near it: {', '.join(near)}." if near else "`client.labels` lists all."
+            hint = f"Similar labels: {', '.join(near)}." if near else "`client.labels` lists all labels."
         raise UnknownTargetError(f"there is no class {label!r}", source=label, hint=hint)
 
 
@@ -147,11 +150,11 @@ def _is_list(target: Any) -> bool:
 
 
 def _is_number(target: Any) -> bool:
-    """numpy's scalars and arrays of no axes count."""
+    """Return whether this is a numpy scalar or an array without axes."""
     return getattr(target, "shape", None) == ()
 
 
 _HINT = (
-    'A target is a class index, a label, "mean", or a Contrast of two; targets are one, a list for all images, '
-    "or a list of lists with one for each image."
+    'A target is a class index, a label, "mean", or a Contrast of two. Pass one target, a list of targets for all '
+    "images, or a list of lists with one list for each image."
 )

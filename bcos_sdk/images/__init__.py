@@ -1,6 +1,17 @@
-"""From what a caller has to what the network takes: reading, converting, resizing, encoding."""
+"""From any form of an image to the network's input: read, convert to RGB, resize, crop, encode."""
 
 from bcos_sdk.images._encode import decode, encode
-from bcos_sdk.images._load import ImageSource, LoadedImage, is_one_image, load_image, source_name, take_image
+from bcos_sdk.images._load import ImageSource, LoadedImage, is_one_image, load_image, snapshot, source_name
+from bcos_sdk.images._transform import enlarged_input
 
-__all__ = ["ImageSource", "LoadedImage", "decode", "encode", "is_one_image", "load_image", "source_name", "take_image"]
+__all__ = [
+    "ImageSource",
+    "LoadedImage",
+    "decode",
+    "encode",
+    "enlarged_input",
+    "is_one_image",
+    "load_image",
+    "snapshot",
+    "source_name",
+]

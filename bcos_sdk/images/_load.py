@@ -1,4 +1,4 @@
-"""One image, in whatever form it comes, as the network takes it."""
+"""Load one image in any form that a caller may have: path, bytes, file, PIL image or array."""
 
 from __future__ import annotations
 
@@ -15,51 +15,55 @@ from PIL import Image
 
 from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import BcosError, InputError, UnreadableImageError
-from bcos_sdk.images._encode import check_encoded, decode, encode
+from bcos_sdk.images._encode import check_encoded, decode, encode, expected_arrays
 from bcos_sdk.images._read import check_pixels, open_picture, read_file, read_path
 from bcos_sdk.images._transform import to_pixels, to_rgb
 from bcos_sdk.limits import Limits
 
-__all__ = ["ImageSource", "LoadedImage", "is_one_image", "load_image", "source_name"]
+__all__ = ["ImageSource", "LoadedImage", "is_one_image", "load_image", "snapshot", "source_name"]
 
 ImageSource: TypeAlias = (
     "str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Image.Image | npt.NDArray[Any]"
 )
 _BYTES = (bytes, bytearray, memoryview)
-_LAZY = threading.Lock()  # a picture that two threads load at once comes out garbled
+_PIL_LOCK = threading.Lock()  # PIL returns wrong pixels if two threads load one lazily opened picture
 
 
 @dataclass(frozen=True)
 class LoadedImage:
-    """The crop that the network sees, as bytes [H, W, 3] and as its input [6, H, W]."""
+    """The resized and cropped image: as pixels [H, W, 3] and as the network's input [6, H, W]."""
 
     pixels: npt.NDArray[np.uint8]
     encoded: npt.NDArray[np.float32]
 
 
 def is_one_image(images: object) -> TypeGuard[ImageSource]:
-    """Whether this is an image, and not a collection of images."""
+    """Return whether this is one image rather than a collection of images."""
     if isinstance(images, (str, os.PathLike, Image.Image, *_BYTES)) or hasattr(images, "read"):
         return True
     return hasattr(images, "__array__") and len(getattr(images, "shape", ())) in (0, 2, 3)
 
 
 def source_name(image: object, position: int) -> str:
-    """How results and errors name this image: its path, or its place in the list."""
+    """The name of an image in results and errors: its path, or its position in the list."""
     try:
         path = image if isinstance(image, (str, os.PathLike)) else None
         name = path or getattr(image, "name", None) or getattr(image, "filename", None)
         if isinstance(name, (str, os.PathLike)) and os.fspath(name):
             return os.fsdecode(name).encode("utf-8", "backslashreplace").decode("utf-8")
-    except Exception:  # an object of somebody else's that cannot even say its name
+    except Exception:  # the caller's own class may raise anything in its properties
         return f"image {position}"
     return f"image {position} ({type(image).__name__})"
 
 
-def take_image(
+def snapshot(
     image: ImageSource, source: str, load: Callable[[ImageSource, str], LoadedImage]
 ) -> str | bytes | LoadedImage:
-    """What does not change any more: a path, bytes, or the loaded image where the caller holds something mutable."""
+    """Return something that the caller cannot change any more: a path, bytes, or the loaded image.
+
+    Paths and bytes can be loaded later by another thread. Files, PIL images and arrays are mutable, so they are loaded
+    now with `load`.
+    """
     if isinstance(image, (str, os.PathLike)):
         return os.fsdecode(image)
     if isinstance(image, _BYTES):
@@ -68,22 +72,21 @@ def take_image(
 
 
 def load_image(image: ImageSource, source: str, spec: InputSpec, limits: Limits) -> LoadedImage:
-    """Read, convert, resize, crop and encode; everything that can go wrong is a `BcosError` with this source."""
+    """Read, convert, resize, crop and encode one image. Every failure is a `BcosError` with this `source`."""
     try:
         if not isinstance(image, (Image.Image, str, os.PathLike, *_BYTES)) and hasattr(image, "__array__"):
             return _load_array(np.asarray(image), source, spec, limits)
-        pixels = to_pixels(to_rgb(_picture(image, source, limits), source), spec, source, limits)
+        return _load_picture(_open(image, source, limits), source, spec, limits)
     except BcosError:
         raise
-    except Exception as error:  # a file object, an array type or a decoder of somebody else's
+    except Exception as error:  # raised by the caller's file object or array type, or by a decoder
         raise UnreadableImageError(f"{source} cannot be read: {error}", source=source) from error
-    return LoadedImage(pixels, encode(pixels))
 
 
-def _picture(image: ImageSource, source: str, limits: Limits) -> Image.Image:
+def _open(image: ImageSource, source: str, limits: Limits) -> Image.Image:
     if isinstance(image, Image.Image):
         check_pixels(image, source, limits)
-        with _LAZY:
+        with _PIL_LOCK:
             image.load()
         return image
     if isinstance(image, (str, os.PathLike)):
@@ -93,9 +96,9 @@ def _picture(image: ImageSource, source: str, limits: Limits) -> Image.Image:
     if hasattr(image, "read"):
         return open_picture(read_file(cast("IO[bytes]", image), source, limits), source, limits)
     raise InputError(
-        f"{source} is no image",
+        f"{source} is not an image",
         source=source,
-        hint="An image is a path, bytes, a file opened in binary mode, a PIL image or a numpy array.",
+        hint="Pass a path, bytes, a file opened in binary mode, a PIL image or a numpy array.",
     )
 
 
@@ -104,15 +107,16 @@ def _load_array(array: npt.NDArray[Any], source: str, spec: InputSpec, limits: L
         encoded = check_encoded(array, spec.size, source)
         return LoadedImage(decode(encoded), encoded)
     if array.dtype != np.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3):
-        height, width = spec.size
         raise InputError(
-            f"{source} is {array.dtype} {list(array.shape)}",
-            source=source,
-            hint=f"Expected: uint8 [H, W, 3] in RGB order, uint8 [H, W], or float [6, {height}, {width}].",
+            f"{source} is an array {array.dtype} {list(array.shape)}", source=source, hint=expected_arrays(spec.size)
         )
     if not array.size:
         raise InputError(f"{source} has no pixels", source=source)
     picture = Image.fromarray(array)
     check_pixels(picture, source, limits)
+    return _load_picture(picture, source, spec, limits)
+
+
+def _load_picture(picture: Image.Image, source: str, spec: InputSpec, limits: Limits) -> LoadedImage:
     pixels = to_pixels(to_rgb(picture, source), spec, source, limits)
     return LoadedImage(pixels, encode(pixels))

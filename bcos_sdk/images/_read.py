@@ -1,4 +1,4 @@
-"""Bytes become a picture only if they are few enough, of an allowed format, and small enough by their own header."""
+"""Read and decode an image file within the limits: size in bytes, format, and pixels as its header states them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from bcos_sdk.limits import Limits
 
 __all__ = ["check_pixels", "open_picture", "read_file", "read_path"]
 
+_PIXELS_HINT = "Make the image smaller, or raise Limits(pixels=…)."
+
 
 def read_path(path: Path, source: str, limits: Limits) -> bytes:
-    """The contents of a regular file."""
+    """Return the contents of a regular file."""
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
@@ -29,16 +31,16 @@ def read_path(path: Path, source: str, limits: Limits) -> bytes:
             return read_file(file, source, limits)
     except FileNotFoundError:
         raise UnreadableImageError(f"there is no file {source}", source=source) from None
-    except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+    except (OSError, ValueError) as error:  # ValueError: the name contains a null byte
         reason = getattr(error, "strerror", None) or error
         raise UnreadableImageError(f"cannot read {source}: {reason}", source=source) from error
 
 
 def read_file(file: IO[bytes], source: str, limits: Limits) -> bytes:
-    """What is left in an open file."""
+    """Return the rest of an open file. Stop with an error after `limits.bytes`."""
     contents = bytearray()
     while len(contents) <= limits.bytes:
-        part = file.read(limits.bytes + 1 - len(contents))  # pipes give what they have, not what was asked for
+        part = file.read(limits.bytes + 1 - len(contents))  # a pipe may return fewer bytes
         if isinstance(part, str):
             raise InputError(f"{source} was opened as text", source=source, hint='Open it with mode "rb".')
         if not part:
@@ -48,7 +50,7 @@ def read_file(file: IO[bytes], source: str, limits: Limits) -> bytes:
 
 
 def open_picture(contents: bytes, source: str, limits: Limits) -> Image.Image:
-    """A decoded picture; its size is checked before its pixels are."""
+    """Decode a picture. The size in its header is checked before the pixels are decoded."""
     if len(contents) > limits.bytes:
         raise _too_many_bytes(source, limits)
     try:
@@ -59,12 +61,12 @@ def open_picture(contents: bytes, source: str, limits: Limits) -> Image.Image:
         raise UnreadableImageError(
             f"{source} is not an image of an allowed format",
             source=source,
-            hint=f"Allowed are {', '.join(limits.formats)}; Limits(formats=…) sets others.",
+            hint=f"Allowed formats are {', '.join(limits.formats)}. Limits(formats=…) sets others.",
         ) from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise ImageTooLargeError(f"{source} is too large: {error}", source=source, hint=_HINT) from None
+        raise ImageTooLargeError(f"{source} is too large: {error}", source=source, hint=_PIXELS_HINT) from None
     except MemoryError:
-        raise ImageTooLargeError(f"{source} does not fit into memory", source=source, hint=_HINT) from None
+        raise ImageTooLargeError(f"{source} does not fit into memory", source=source, hint=_PIXELS_HINT) from None
     except BcosError:
         raise
     except Exception as error:  # decoders raise OSError, SyntaxError, ValueError, struct.error and more
@@ -73,21 +75,19 @@ def open_picture(contents: bytes, source: str, limits: Limits) -> Image.Image:
 
 
 def check_pixels(picture: Image.Image, source: str, limits: Limits) -> None:
+    """Raise an error if the picture has no pixels, or more than the limit."""
     width, height = picture.size
     if not width * height:
         raise InputError(f"{source} has no pixels", source=source)
     if width * height > limits.pixels:
         raise ImageTooLargeError(
-            f"{source} has {width} × {height} pixels, more than {limits.pixels:,}", source=source, hint=_HINT
+            f"{source} has {width} × {height} pixels, the limit is {limits.pixels:,}", source=source, hint=_PIXELS_HINT
         )
-
-
-_HINT = "Make it smaller, or raise Limits(pixels=…)."
 
 
 def _too_many_bytes(source: str, limits: Limits) -> ImageTooLargeError:
     return ImageTooLargeError(
         f"{source} has more than {limits.bytes:,} bytes",
         source=source,
-        hint="Make it smaller, or raise Limits(bytes=…).",
+        hint="Make the file smaller, or raise Limits(bytes=…).",
     )

@@ -1,4 +1,4 @@
-"""Resize the shorter side, crop the centre, in RGB: the published evaluation transform, pixel for pixel."""
+"""Convert to RGB, resize the shorter side, crop the centre: pixel for pixel the published evaluation transform."""
 
 from __future__ import annotations
 
@@ -13,33 +13,36 @@ from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import ImageTooLargeError, InputError
 from bcos_sdk.limits import Limits
 
-__all__ = ["to_pixels", "to_rgb"]
+__all__ = ["enlarged_input", "to_pixels", "to_rgb"]
 
 _FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
 
 def to_rgb(picture: Image.Image, source: str) -> Image.Image:
-    """Upright, three channels of eight bits; alpha is dropped, 16 bits keep their upper eight."""
-    with contextlib.suppress(Exception):  # tags that cannot be read turn nothing
+    """Convert to 8-bit RGB and rotate upright by the EXIF tag. Alpha is dropped, 16 bits keep their upper 8."""
+    with contextlib.suppress(Exception):  # unreadable EXIF tags are ignored
         picture = ImageOps.exif_transpose(picture)
     if picture.mode.startswith("I"):
-        picture = _upper_byte(picture, source)
+        picture = _to_8_bits(picture, source)
     if picture.mode == "F":
         raise InputError(
-            f"{source} has floating-point pixels", source=source, hint="Convert it to 8 bits: only you know its range."
+            f"{source} has floating-point pixels",
+            source=source,
+            hint="Convert it to 8 bits. The range of its values is not known here.",
         )
     if picture.mode in ("P", "PA") and "transparency" in picture.info:
-        picture = picture.convert("RGBA")  # straight to RGB, Pillow warns about transparency it cannot keep
+        picture = picture.convert("RGBA")  # Pillow warns if such a picture is converted to RGB directly
     return picture if picture.mode == "RGB" else picture.convert("RGB")
 
 
 def to_pixels(picture: Image.Image, spec: InputSpec, source: str, limits: Limits) -> npt.NDArray[np.uint8]:
-    """[H, W, 3] of the size that the network takes."""
+    """Resize and crop an RGB picture to the size of the network's input: uint8 [H, W, 3]."""
     if spec.resize is not None:
         size = _size_by_shorter_side(picture.size, spec.resize)
-        if size[0] * size[1] > limits.pixels:  # a line of pixels grows without bound
+        if size[0] * size[1] > limits.pixels:  # a picture one pixel wide becomes very long
             raise ImageTooLargeError(
-                f"{source} is {picture.width} × {picture.height}, too narrow to be resized",
+                f"{source} is {picture.width} × {picture.height} pixels and would become {size[0]} × {size[1]} by "
+                f"resizing, the limit is {limits.pixels:,} pixels",
                 source=source,
                 hint="Crop it to a less extreme shape.",
             )
@@ -50,18 +53,30 @@ def to_pixels(picture: Image.Image, spec: InputSpec, source: str, limits: Limits
     if picture.size != (width, height):
         raise InputError(
             f"{source} has {picture.width} × {picture.height} pixels, but this model takes {width} × {height} "
-            "and resizes nothing",
+            "and does not resize",
             source=source,
             hint="Resize or crop the image, or export the model with a resize in its preprocessing.",
         )
     return np.asarray(picture)
 
 
-def _upper_byte(picture: Image.Image, source: str) -> Image.Image:
+def enlarged_input(spec: InputSpec, factor: int) -> InputSpec:
+    """The input that shows the same crop of an image at `factor` times the size, for pictures of small networks."""
+    height, width = spec.size
+    size = height * factor, width * factor
+    return InputSpec(
+        size=size,
+        resize=None if spec.resize is None else spec.resize * factor,
+        crop=size if spec.crop else None,
+        interpolation="bicubic",
+    )
+
+
+def _to_8_bits(picture: Image.Image, source: str) -> Image.Image:
     values: npt.NDArray[Any] = np.asarray(picture)
     if values.min() < 0 or values.max() > 0xFFFF:
         raise InputError(f"{source} has pixels of more than 16 bits", source=source, hint="Convert it to 8 bits.")
-    if picture.mode == "I" and values.max() <= 0xFF:  # wide pixels that hold no more than bytes
+    if picture.mode == "I" and values.max() <= 0xFF:  # 32-bit pixels that hold 8-bit values
         return Image.fromarray(values.astype(np.uint8))
     return Image.fromarray((values.astype(np.uint16) >> 8).astype(np.uint8))
 
@@ -77,6 +92,6 @@ def _crop_centre(picture: Image.Image, height: int, width: int, source: str) -> 
             f"{source} has {picture.width} × {picture.height} pixels, too few for a crop of {width} × {height}",
             source=source,
         )
-    # Halves go to the even neighbour, as in the transform that the models were published with.
+    # Round half to even, as the transform does that the models were published with.
     left, top = round((picture.width - width) / 2), round((picture.height - height) / 2)
     return picture.crop((left, top, left + width, top + height))

@@ -1,8 +1,7 @@
-"""What a client returns: frozen, typed, JSON both ways."""
+"""What a client returns: frozen pydantic records that can be written to JSON and read back without loss."""
 
-from bcos_sdk.results._completeness import Completeness
-from bcos_sdk.results._explanation import Explanation, Target
-from bcos_sdk.results._records import SCHEMA_VERSION, ClassScore, Explained, Failure, Prediction
+from bcos_sdk.results._explanation import Explained, Explanation
+from bcos_sdk.results._records import SCHEMA_VERSION, ClassScore, Completeness, Failure, Prediction, Target
 
 __all__ = [
     "SCHEMA_VERSION",

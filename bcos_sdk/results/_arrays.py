@@ -1,4 +1,4 @@
-"""Arrays inside results: read-only numpy in Python, {"dtype", "shape", "base64"} in JSON."""
+"""The arrays of a result: read-only numpy in Python, {"dtype", "shape", "base64"} in JSON."""
 
 from __future__ import annotations
 
@@ -11,26 +11,39 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import PlainSerializer, PlainValidator, SerializationInfo, WithJsonSchema
 
+from bcos_sdk.contract import CONTRIBUTIONS, WEIGHTS
+
 __all__ = ["ARRAYS", "Arrays", "equal_arrays"]
 
-ARRAYS = "arrays"  # the key of the serialisation context: "base64" or "omit"
+ARRAYS = "arrays"
+"""Key of pydantic's serialization context; its value is "base64" or "omit"."""
 
-_KINDS = {"contributions": ("float32", "HW"), "weights": ("float32", "6HW"), "image": ("uint8", "HW3")}
-"""The dtype and the axes of each array that a result may carry."""
+Axes: TypeAlias = "tuple[int | str, ...]"
+
+_KINDS: dict[str, tuple[str, Axes]] = {
+    CONTRIBUTIONS.name: (CONTRIBUTIONS.dtype, CONTRIBUTIONS.sample),
+    WEIGHTS.name: (WEIGHTS.dtype, WEIGHTS.sample),
+    "image": ("uint8", ("height", "width", 3)),
+}
+"""The dtype and the axes of each array that a result may have. Names stand for sizes."""
 
 
 def equal_arrays(some: dict[str, npt.NDArray[Any]], others: dict[str, npt.NDArray[Any]]) -> bool:
+    """Return whether both have the same names with equal arrays."""
     return some.keys() == others.keys() and all(np.array_equal(some[name], others[name]) for name in some)
 
 
 def _validate(arrays: Any) -> dict[str, npt.NDArray[Any]]:
+    """Return read-only arrays that belong to one image. Unknown names are dropped."""
     if not isinstance(arrays, dict):
-        raise ValueError("expected arrays by name")
+        raise ValueError("expected a dictionary of arrays by name")
     known = {name: _read_only(name, value) for name, value in arrays.items() if name in _KINDS}
-    axes = {pair for name, array in known.items() for pair in zip(_KINDS[name][1], array.shape, strict=True)}
-    sizes = {"6": 6, "3": 3, **dict(axes)}
-    if len(sizes) < len(axes | {("6", 6), ("3", 3)}) or 0 in sizes.values():
-        raise ValueError("the arrays are not of one image")
+    sizes: dict[int | str, int] = {}
+    for name, array in known.items():
+        for axis, size in zip(_KINDS[name][1], array.shape, strict=True):
+            expected = axis if isinstance(axis, int) else sizes.setdefault(axis, size)
+            if size != expected or size == 0:
+                raise ValueError(f"the arrays are not of one image: {name} has the shape {list(array.shape)}")
     return known
 
 
@@ -38,7 +51,7 @@ def _read_only(name: str, value: Any) -> npt.NDArray[Any]:
     dtype, axes = _KINDS[name]
     array = _from_json(value) if isinstance(value, dict) else value
     if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != len(axes):
-        raise ValueError(f"{name}: expected a {dtype} array with axes {axes}")
+        raise ValueError(f"{name}: expected a {dtype} array with axes {_letters(axes)}")
     if array.flags.writeable:
         array = array.copy()
         array.flags.writeable = False
@@ -48,15 +61,15 @@ def _read_only(name: str, value: Any) -> npt.NDArray[Any]:
 def _from_json(value: dict[str, Any]) -> npt.NDArray[Any]:
     dtype, shape, text = value.get("dtype"), value.get("shape"), value.get("base64")
     if dtype not in ("float32", "uint8") or not isinstance(shape, list) or not isinstance(text, str):
-        raise ValueError("expected dtype, shape and base64")
+        raise ValueError("expected the keys dtype, shape and base64")
     if not all(type(side) is int and side >= 0 for side in shape):
-        raise ValueError("a shape is a list of sizes")
+        raise ValueError(f"shape is {shape!r}, expected a list of sizes")
     try:
         contents = base64.b64decode(text, validate=True)
     except binascii.Error as error:
         raise ValueError(f"not base64: {error}") from None
     if math.prod(shape) * np.dtype(dtype).itemsize != len(contents):
-        raise ValueError(f"{len(contents)} bytes are no {dtype} array of shape {shape}")
+        raise ValueError(f"{len(contents)} bytes do not make a {dtype} array of shape {shape}")
     return np.frombuffer(contents, np.dtype(dtype).newbyteorder("<")).reshape(shape).astype(dtype)
 
 
@@ -72,11 +85,11 @@ def _to_json(array: npt.NDArray[Any]) -> dict[str, Any]:
     return {"dtype": array.dtype.name, "shape": list(array.shape), "base64": text}
 
 
-def _json_schema(dtype: str, axes: str) -> dict[str, Any]:
+def _json_schema(dtype: str, axes: Axes) -> dict[str, Any]:
     size = {"type": "integer", "minimum": 0}
     return {
         "type": "object",
-        "description": f"Little-endian {dtype} in row-major order, axes {axes}",
+        "description": f"Little-endian {dtype} in row-major order, axes {_letters(axes)}",
         "properties": {
             "dtype": {"const": dtype},
             "shape": {"type": "array", "items": size, "minItems": len(axes), "maxItems": len(axes)},
@@ -84,6 +97,11 @@ def _json_schema(dtype: str, axes: str) -> dict[str, Any]:
         },
         "required": ["dtype", "shape", "base64"],
     }
+
+
+def _letters(axes: Axes) -> str:
+    """A short form of the axes, for example 6HW."""
+    return "".join(str(axis)[0].upper() for axis in axes)
 
 
 Arrays: TypeAlias = Annotated[

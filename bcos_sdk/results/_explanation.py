@@ -1,11 +1,12 @@
-"""One explanation: logit = Σ contributions + Σ bias, as numbers and as pictures."""
+"""One explanation: logit = Σ contributions + Σ bias terms, as numbers, pictures and files."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Callable
-from typing import Any, Literal
+from pathlib import Path
+from typing import IO, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,42 +15,36 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from bcos_sdk import pictures
+from bcos_sdk._files import atomic_write
 from bcos_sdk.contract import TOLERANCE_CAPS
-from bcos_sdk.errors import IncompleteExplanationError, InputError, MissingArrayError
+from bcos_sdk.errors import IncompleteExplanationError, InputError, MissingArrayError, OutputError
 from bcos_sdk.results._arrays import Arrays, equal_arrays
-from bcos_sdk.results._base import Record
-from bcos_sdk.results._completeness import Completeness
-from bcos_sdk.results._save import save_arrays, save_picture
+from bcos_sdk.results._records import Completeness, Prediction, Record, Target
 
-__all__ = ["Explanation", "Target"]
+__all__ = ["Explained", "Explanation"]
 
-_ROUNDING = 1e-6  # of a sum that is added up again
-
-
-class Target(Record):
-    """What is explained: a class, the mean of all logits, or a difference; only a class has index and probability."""
-
-    index: int | None
-    label: str
-    logit: float
-    probability: float | None
+_ROUNDING = 1e-6  # relative to the scale: the same terms, added up in another order
+_SUFFIXES = {".png": "PNG", ".webp": "WEBP", ".jpg": "JPEG", ".jpeg": "JPEG"}
 
 
 class Explanation(Record):
-    """Which pixels say so. `a - b` explains the difference of two logits of one image, exactly.
+    """How much each pixel of an image contributes to one logit: logit = Σ contributions + Σ bias terms.
 
-    Pictures are drawn only of an explanation that adds up.
+    `a - b` explains the difference of two logits of the same image. An explanation that is not complete cannot be
+    drawn, saved or subtracted.
     """
 
     schema_version: Literal[1] = 1
     source: str
+    """The path of the image, or its position in the list."""
     model: str
     target: Target
     bias: dict[str, float]
-    """The named terms of b(x): what does not come from the pixels."""
+    """The named terms of b(x): the part of the logit that does not come from pixels."""
     completeness: Completeness
+    """The certificate: whether the terms add up to the logit."""
     arrays: Arrays = Field(repr=False)
-    """What `contributions`, `image` and, on request, `weights` return; read-only."""
+    """The arrays behind `contributions`, `image` and, if requested, `weights`. They are read-only."""
 
     @property
     def contributions(self) -> npt.NDArray[np.float32]:
@@ -59,53 +54,60 @@ class Explanation(Record):
     @property
     def weights(self) -> npt.NDArray[np.float32]:
         """[6, H, W]: the row of W(x) that belongs to the target."""
-        return self._array("weights", "Ask for them: explain(…, weights=True).")
+        return self._array("weights", "Request them with explain(…, weights=True).")
 
     @property
     def image(self) -> npt.NDArray[np.uint8]:
-        """[H, W, 3]: the resized and cropped image that the network saw."""
+        """[H, W, 3]: the resized and cropped image that the network received."""
         return self._array("image", 'Write the JSON with arrays="base64".')
 
     def rgba(self, *, smooth: int = 15, percentile: float = 99.5) -> Image.Image:
-        """The B-cos picture: what W(x) looks like where it speaks for the target. Needs `weights`."""
+        """Draw W(x) as in the B-cos papers: its colours, opaque where it adds to the logit. Needs `weights`."""
         return self._draw(pictures.rgba, self.weights, self.contributions, smooth=smooth, percentile=percentile)
 
     def heatmap(self, *, smooth: int = 0, percentile: float = 99.5) -> Image.Image:
-        """Contributions in colour: red speaks for the target, blue against it."""
+        """Draw the contributions: positive ones red, negative ones blue."""
         return self._draw(pictures.heatmap, self.contributions, smooth=smooth, percentile=percentile)
 
     def overlay(self, *, smooth: int = 0, percentile: float = 99.5, on: Image.Image | None = None) -> Image.Image:
-        """The heat map over the image in grey, or over `on`: the same view of it, larger and sharper."""
+        """Draw the heat map over the grey image. `on` is a larger picture of the same crop to draw over instead."""
         pixels = self.image if on is None else np.asarray(on.convert("RGB"))
         return self._draw(pictures.overlay, pixels, self.contributions, smooth=smooth, percentile=percentile)
 
     def save(self, path: str | os.PathLike[str], *, picture: Literal["overlay", "rgba", "heatmap"] = "overlay") -> None:
-        """Write a picture, or with the suffix `.npz` all arrays and the rest as JSON; complete or not at all."""
+        """Write a picture, or with the suffix `.npz` all arrays and the rest as JSON. The write is atomic.
+
+        The suffix of a picture is .png, .webp, .jpg or .jpeg. JPEG has no transparency: its background is white.
+        """
         if os.fspath(path).lower().endswith(".npz"):
             self.require_complete()
-            save_arrays(path, self.arrays, self.to_json(arrays="omit"))
+            metadata = np.array(self.to_json(arrays="omit"))
+            _write(
+                Path(path), lambda file: np.savez_compressed(file, allow_pickle=False, metadata=metadata, **self.arrays)
+            )
             return
-        pictures = {"overlay": self.overlay, "rgba": self.rgba, "heatmap": self.heatmap}
-        if picture not in pictures:
-            raise InputError(f"there is no picture {picture!r}", hint=f"Choose from {', '.join(pictures)}.")
-        save_picture(path, pictures[picture]())
+        draw = {"overlay": self.overlay, "rgba": self.rgba, "heatmap": self.heatmap}
+        if picture not in draw:
+            raise InputError(f"picture is {picture!r}", hint=f"Use {' or '.join(draw)}.")
+        _save_picture(Path(path), draw[picture]())
 
     def require_complete(self) -> None:
-        """Raise an `IncompleteExplanationError` if the explanation does not add up, or is not what was certified."""
+        """Raise an `IncompleteExplanationError` unless the certificate passed and belongs to these numbers."""
         figures = self.completeness
-        total = self._sum() if "contributions" in self.arrays else figures.sum
+        total = _sum(self.contributions, self.bias) if "contributions" in self.arrays else figures.sum
         if not figures.passed or not abs(total - figures.sum) <= _ROUNDING * figures.scale:
             raise IncompleteExplanationError(
-                f"the explanation of {self.target.label!r} for {self.source} does not add up: its terms give "
+                f"the explanation of {self.target.label!r} for {self.source} is not complete: its terms add up to "
                 f"{total:.6g}, the logit is {figures.logit:.6g}; relative residual "
                 f"{figures.relative_residual:.1e}, tolerance {figures.tolerance:.1e}",
                 source=self.source,
-                hint="The bundle is damaged or the device computes wrongly: run on the CPU, or export the model again.",
+                hint="The bundle is damaged or the device computes wrong results. Run it on the CPU, or export the "
+                "model again.",
                 completeness=figures,
             )
 
     def __sub__(self, other: Explanation) -> Explanation:
-        """The explanation of the difference of two logits; minus that of "mean", the mean-corrected one."""
+        """Explain the difference of two logits of one image. Minus "mean" it is the mean-corrected explanation."""
         if not isinstance(other, Explanation):
             return NotImplemented
         self.require_complete()
@@ -113,13 +115,13 @@ class Explanation(Record):
         return self.difference(other)
 
     def difference(self, other: Explanation) -> Explanation:
-        """`self - other`, also of explanations that do not add up: then the difference does not either."""
+        """Like `self - other`, but also for incomplete explanations. The difference is then incomplete as well."""
         same_model = self.model == other.model and self.bias.keys() == other.bias.keys()
         if not same_model or not np.array_equal(self.image, other.image):
             raise InputError(
                 f"the explanations of {self.source} and {other.source} cannot be subtracted",
                 source=self.source,
-                hint="Both must be of one image and one model.",
+                hint="Both must be explanations of the same image by the same model.",
             )
         arrays = {"contributions": self.contributions - other.contributions, "image": self.image}
         if "weights" in self.arrays and "weights" in other.arrays:
@@ -154,13 +156,13 @@ class Explanation(Record):
     __hash__ = None  # type: ignore[assignment]
 
     @model_validator(mode="after")
-    def _one_logit(self) -> Self:
+    def _certificate_is_of_this_logit(self) -> Self:
         if self.completeness.logit != self.target.logit and not math.isnan(self.target.logit):
-            raise ValueError("the certificate is of another logit")
+            raise ValueError(
+                f"the certificate is of another logit: {self.completeness.logit}, that of the target is "
+                f"{self.target.logit}"
+            )
         return self
-
-    def _sum(self) -> float:
-        return _sum(self.contributions, self.bias)
 
     def _array(self, name: str, hint: str) -> npt.NDArray[Any]:
         if name not in self.arrays:
@@ -171,8 +173,38 @@ class Explanation(Record):
         self, draw: Callable[..., npt.NDArray[np.float32]], *arrays: npt.NDArray[Any], **style: float
     ) -> Image.Image:
         self.require_complete()
-        return Image.fromarray(np.rint(draw(*arrays, **style) * 255).astype(np.uint8))
+        return pictures.to_picture(draw(*arrays, **style))
+
+
+class Explained(Record):
+    """The prediction for one image and its explanations, in the order of the targets."""
+
+    schema_version: Literal[1] = 1
+    source: str
+    """The path of the image, or its position in the list."""
+    prediction: Prediction
+    explanations: tuple[Explanation, ...]
 
 
 def _sum(contributions: npt.NDArray[Any], bias: dict[str, float]) -> float:
     return float(contributions.sum(dtype=np.float64)) + sum(bias.values())
+
+
+def _save_picture(path: Path, picture: Image.Image) -> None:
+    image_format = _SUFFIXES.get(path.suffix.lower())
+    if image_format is None:
+        raise InputError(
+            f"{path} has the suffix {path.suffix!r}, which is not that of a picture",
+            source=str(path),
+            hint=f"Use {', '.join(_SUFFIXES)}, or .npz for arrays.",
+        )
+    picture = pictures.on_white(picture) if image_format == "JPEG" else picture
+    _write(path, lambda file: picture.save(file, image_format))
+
+
+def _write(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    try:
+        with atomic_write(path) as partial, partial.open("xb") as file:
+            write(file)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}", source=str(path)) from error

@@ -1,23 +1,97 @@
-"""What is said of one image: its classes, their explanations, or why there are none."""
+"""The records of a result: scores of classes, the certificate of an explanation, the failure of an image."""
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
+from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
 from typing_extensions import Self
 
-from bcos_sdk.errors import BcosError
-from bcos_sdk.results._base import Record
-from bcos_sdk.results._explanation import Explanation
+from bcos_sdk.contract import TOLERANCE_CAPS, Precision
+from bcos_sdk.errors import BcosError, InputError, first_faults
+from bcos_sdk.results._arrays import ARRAYS
 
-__all__ = ["SCHEMA_VERSION", "ClassScore", "Explained", "Failure", "Prediction"]
+__all__ = ["SCHEMA_VERSION", "ClassScore", "Completeness", "Failure", "Prediction", "Record", "Target"]
 
 SCHEMA_VERSION = 1
-"""Of the JSON of every result; it changes when a reader of the older one would misunderstand."""
+"""Version of the JSON of every result. It changes if an older reader would misunderstand the JSON."""
+
+
+class Record(BaseModel):
+    """A frozen record that JSON restores exactly. Unknown fields, written by a later version, are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
+
+    def to_json(self, *, arrays: Literal["base64", "omit"] = "base64") -> str:
+        """Return one line of JSON. Arrays are written as base64 of their bytes, or left out."""
+        if arrays not in ("base64", "omit"):
+            raise InputError(f"arrays is {arrays!r}", hint='Use "base64" or "omit".')
+        return self.model_dump_json(context={ARRAYS: arrays})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read what `to_json` wrote."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise InputError(f"this JSON is not a valid {cls.__name__}: {first_faults(error)}") from None
+
+
+class Completeness(Record):
+    """The certificate of one explanation: whether contributions and bias terms add up to the logit.
+
+    residual = logit − sum. The explanation is complete if |residual| ≤ tolerance · scale. `passed` is computed from
+    the figures and cannot be set.
+    """
+
+    logit: float
+    """The logit of the target."""
+    sum: float
+    """Σ contributions + Σ bias terms."""
+    scale: float
+    """Σ|contribution| + Σ|bias term|; signed terms cancel, so the logit would be too small a scale.
+
+    For the mean of all logits, mean|logit| is added.
+    """
+    tolerance: float
+    """Largest |residual| / scale of a complete explanation."""
+    precision: Precision = "fp32"
+    """Precision of convolutions and matrix products on the device. It caps the tolerance."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def residual(self) -> float:
+        return self.logit - self.sum
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def relative_residual(self) -> float:
+        if self.residual == 0:
+            return 0.0
+        return abs(self.residual) / self.scale if self.scale else math.inf
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def passed(self) -> bool:
+        finite = all(map(math.isfinite, (self.logit, self.sum, self.scale)))
+        allowed = min(self.tolerance, TOLERANCE_CAPS[self.precision]) * self.scale
+        return finite and abs(self.residual) <= allowed
+
+
+class Target(Record):
+    """What is explained: a class, the mean of all logits, or the difference of two of them."""
+
+    index: int | None
+    """The class; None for the mean and for differences."""
+    label: str
+    logit: float
+    probability: float | None
+    """The probability of the class; None for the mean and for differences."""
 
 
 class ClassScore(Record):
-    """A class and what the network says of it; a model without labels calls its classes by number."""
+    """Logit and probability of one class. Without labels, `label` is the index as text."""
 
     index: int
     label: str
@@ -26,33 +100,28 @@ class ClassScore(Record):
 
 
 class Prediction(Record):
-    """The most likely classes of one image, in order."""
+    """The most likely classes of one image, most likely first."""
 
     schema_version: Literal[1] = 1
     source: str
+    """The path of the image, or its position in the list."""
     model: str
     classes: tuple[ClassScore, ...]
 
 
-class Explained(Record):
-    """A prediction and its explanations, in the order of the targets."""
-
-    schema_version: Literal[1] = 1
-    source: str
-    prediction: Prediction
-    explanations: tuple[Explanation, ...]
-
-
 class Failure(Record):
-    """An image without a result, and why: what its error said."""
+    """An image without a result: code, message and hint of its error."""
 
     schema_version: Literal[1] = 1
     source: str
+    """The path of the image, or its position in the list."""
     code: str
     message: str
     hint: str | None
     retryable: bool
+    """Whether the same call may succeed later."""
 
     @classmethod
     def of(cls, error: BcosError, source: str) -> Self:
+        """The failure of the image `source` by this error."""
         return cls(source=source, code=error.code, message=error.message, hint=error.hint, retryable=error.retryable)

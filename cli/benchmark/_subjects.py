@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bcos_sdk.bundle import Bundle, find_bundle, holds_bundle, open_bundle, stored_bundles
+from bcos_sdk.bundle import Bundle, find_bundle, has_manifest, open_bundle, stored_bundles
 from bcos_sdk.errors import InputError
 from bcos_sdk.registry import ModelSpec, builtin_registry
 
@@ -43,7 +43,7 @@ def check_subject(model: str, largest_batch: int) -> Bundle | None:
 
 def _existing(model: str) -> Bundle | None:
     """A path is that of a bundle; a name of the registry is built, even if an export of that name is in the store."""
-    if len(Path(model).parts) > 1 or holds_bundle(Path(model)):
+    if len(Path(model).parts) > 1 or has_manifest(Path(model)):
         return open_bundle(model)
     if model not in builtin_registry() and model in stored_bundles():
         return find_bundle(model)

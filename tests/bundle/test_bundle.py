@@ -1,4 +1,4 @@
-"""Bundles that were tampered with, that point outside, or that were never finished."""
+"""Bundles that were changed, that refer to files outside, or whose export was interrupted."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from bcos_sdk.bundle import (
     Manifest,
     ModelRecord,
     find_bundle,
+    has_manifest,
     latest_stored_bundle,
     open_bundle,
     stored_bundles,
 )
+from bcos_sdk.contract import InputSpec, Layout
 from bcos_sdk.errors import BundleError, BundleExistsError
-from bcos_sdk.registry import InputSpec
 
 FILES = {"predict.onnx": b"predict", "explain.onnx": b"explain", "weights.bin": b"weights", "golden.npz": b"golden"}
 
@@ -77,22 +78,36 @@ def edit(bundle: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path.write_text(json.dumps(document))
 
 
-def test_what_was_written_can_be_opened(bundle: Path) -> None:
+def test_a_written_bundle_can_be_opened(bundle: Path) -> None:
     opened = open_bundle(bundle)
     assert opened.manifest.labels == ("cat", "dog")
     assert opened.explain_graph.read_bytes() == b"explain"
-    assert names(bundle.parent) == ["bundle"], "nothing else is left"
+    assert names(bundle.parent) == ["bundle"], "no other file remains"
+
+
+def test_the_explain_graph_of_each_layout(bundle: Path) -> None:
+    opened = open_bundle(bundle)
+    assert opened.explain_graph_in(Layout.GRID) == opened.explain_graph == bundle / "explain.onnx"
+    assert opened.explain_graph_in(Layout.ROWS) is None
+    rows = opened.manifest.model_copy(update={"explain_rows_graph": "rows.onnx"})
+    assert Bundle(bundle, rows).explain_graph_in(Layout.ROWS) == bundle / "rows.onnx"
+
+
+def test_a_folder_with_a_manifest_is_a_bundle(bundle: Path, tmp_path: Path) -> None:
+    assert has_manifest(bundle)
+    assert not has_manifest(tmp_path)
+    assert not has_manifest(tmp_path / ("n" * 300)), "the name is too long for the file system"
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_changed_file_is_noticed(bundle: Path, name: str) -> None:
+def test_a_changed_file_is_refused(bundle: Path, name: str) -> None:
     (bundle / name).write_bytes(FILES[name][:-1] + b"!")
     with pytest.raises(BundleError, match=f"{name} is not the file that was exported"):
         open_bundle(bundle)
 
 
 @pytest.mark.parametrize("name", [*FILES, "manifest.json"])
-def test_a_missing_file_is_noticed(bundle: Path, name: str) -> None:
+def test_a_missing_file_is_refused(bundle: Path, name: str) -> None:
     (bundle / name).unlink()
     with pytest.raises(BundleError, match=f"{name} is missing"):
         open_bundle(bundle)
@@ -109,7 +124,7 @@ def test_links_are_refused(bundle: Path, tmp_path: Path, link: Callable[[Path, P
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/../../b", "..\\outside", "./weights.bin", "", "."])
-def test_paths_that_lead_out_are_refused(bundle: Path, name: str) -> None:
+def test_paths_outside_the_bundle_are_refused(bundle: Path, name: str) -> None:
     record = {"sha256": "0" * 64, "size": 1}
     edit(bundle, lambda document: document["files"].update({name: record}))
     with pytest.raises(BundleError, match="inside the bundle"):
@@ -128,30 +143,30 @@ def test_other_versions_are_refused(bundle: Path, version: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "null", "[" * 100_000])
-def test_a_manifest_that_is_none_is_refused(bundle: Path, text: str) -> None:
+def test_a_manifest_that_is_not_a_json_object_is_refused(bundle: Path, text: str) -> None:
     (bundle / "manifest.json").write_text(text)
     with pytest.raises(BundleError):
         open_bundle(bundle)
 
 
-def test_a_faulty_key_is_named(bundle: Path) -> None:
+def test_the_error_names_each_faulty_key(bundle: Path) -> None:
     edit(bundle, lambda document: document.update(classes=-1, surprise=1))
     with pytest.raises(BundleError, match=r"classes: .*; surprise: "):
         open_bundle(bundle)
 
 
-def test_a_graph_that_nobody_vouches_for_is_refused(bundle: Path) -> None:
+def test_a_graph_without_a_hash_in_the_manifest_is_refused(bundle: Path) -> None:
     edit(bundle, lambda document: document["files"].pop("explain.onnx"))
-    with pytest.raises(BundleError, match=r"vouches for no explain\.onnx"):
+    with pytest.raises(BundleError, match=r"no hash of explain\.onnx"):
         open_bundle(bundle)
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="no such folder"):
         open_bundle(tmp_path / "nowhere")
 
 
-def test_an_error_while_writing_leaves_nothing(tmp_path: Path) -> None:
+def test_an_error_while_writing_leaves_no_files(tmp_path: Path) -> None:
     def fail() -> None:
         with BundleWriter(tmp_path / "bundle") as writer:
             (writer.folder / "predict.onnx").write_bytes(b"half")
@@ -162,14 +177,14 @@ def test_an_error_while_writing_leaves_nothing(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_an_existing_bundle_is_replaced_only_when_told(bundle: Path) -> None:
+def test_an_existing_bundle_is_replaced_only_with_force(bundle: Path) -> None:
     with pytest.raises(BundleExistsError):
         write(bundle)
     assert write(bundle, force=True).path == bundle
     assert names(bundle.parent) == ["bundle"]
 
 
-def test_force_replaces_bundles_only(tmp_path: Path) -> None:
+def test_force_replaces_only_bundles_and_empty_folders(tmp_path: Path) -> None:
     app = tmp_path / "app"
     app.mkdir()
     (app / "manifest.json").write_text('{"name": "a web app"}')
@@ -179,7 +194,7 @@ def test_force_replaces_bundles_only(tmp_path: Path) -> None:
     assert write(tmp_path / "empty", force=True).path == tmp_path / "empty"
 
 
-def test_places_that_are_none_are_refused(bundle: Path, tmp_path: Path) -> None:
+def test_links_and_the_root_folder_are_refused_as_targets(bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(bundle)
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     for place in (tmp_path / "link", tmp_path / "dangling", Path("/")):
@@ -190,7 +205,7 @@ def test_places_that_are_none_are_refused(bundle: Path, tmp_path: Path) -> None:
         write(tmp_path / "file" / "bundle")
 
 
-def test_a_bundle_that_was_being_replaced_comes_back(bundle: Path) -> None:
+def test_a_bundle_that_was_being_replaced_is_restored(bundle: Path) -> None:
     """A process was killed between moving the old bundle away and moving the new one in."""
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     bundle.rename(bundle.with_name(f".bundle.partial-{int(gone.stdout)}-replaced"))
@@ -199,7 +214,7 @@ def test_a_bundle_that_was_being_replaced_comes_back(bundle: Path) -> None:
     assert open_bundle(bundle).manifest.classes == 2
 
 
-def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_the_next_writer_removes_the_files_of_a_killed_process(tmp_path: Path) -> None:
     program = f"""
 import os, signal
 from bcos_sdk.bundle import BundleWriter
@@ -215,10 +230,10 @@ with BundleWriter({str(tmp_path / "bundle")!r}) as writer:
     assert names(tmp_path) == ["bundle"]
 
 
-def test_a_store_that_cannot_be_read_is_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_cannot_be_read_counts_as_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("BCOS_SDK_STORE", str(tmp_path / "file"))
     assert stored_bundles() == []
     assert latest_stored_bundle() is None
-    with pytest.raises(BundleError, match="no exported model is called 'net'"):
+    with pytest.raises(BundleError, match="there is no exported model 'net'"):
         find_bundle("net")

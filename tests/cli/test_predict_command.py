@@ -112,7 +112,7 @@ def test_targets_of_every_kind(images: Path) -> None:
     wrong = run(images, "--target", "foxx")
     assert wrong.exit_code == 1
     assert "[unknown_target]" in wrong.stderr
-    assert "Near it: fox" in wrong.stderr
+    assert "Similar labels: fox" in wrong.stderr
 
 
 def test_files_patterns_lists_and_stdin(images: Path) -> None:

@@ -1,4 +1,4 @@
-"""The async twins: bounded, in time, and cancelled with their tasks."""
+"""The async calls: their number is bounded, they keep their deadline, and a task can cancel them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bcos_sdk import Client
 from bcos_sdk.errors import BcosError, DeadlineError, QueueFullError
 
 
-def test_async_calls_are_bounded(slow: SlowBackend) -> None:
+def test_the_number_of_async_calls_is_bounded_by_the_queue(slow: SlowBackend) -> None:
     async def many(client: Client) -> list[Any]:
         calls = [asyncio.create_task(client.apredict(PIXELS[0])) for _ in range(6)]
         await asyncio.sleep(0.1)
@@ -26,7 +26,7 @@ def test_async_calls_are_bounded(slow: SlowBackend) -> None:
         for _ in range(9):
             with pytest.raises(BcosError):
                 asyncio.run(client.apredict(PIXELS[0], timeout=-1))
-        assert asyncio.run(client.apredict(PIXELS[0])), "no call keeps its place in the queue"
+        assert asyncio.run(client.apredict(PIXELS[0])), "every finished call frees its place"
 
 
 def test_an_async_call_keeps_its_deadline_while_it_waits_for_a_thread(slow: SlowBackend) -> None:
@@ -42,10 +42,10 @@ def test_an_async_call_keeps_its_deadline_while_it_waits_for_a_thread(slow: Slow
         return waited
 
     with SlowClient(slow, queue=100) as client:
-        assert asyncio.run(crowd(client)) < 10, "not only when a thread was free"
+        assert asyncio.run(crowd(client)) < 10, "the call must not wait for a free thread"
 
 
-def test_a_cancelled_task_drops_what_was_not_run(slow: SlowBackend) -> None:
+def test_a_cancelled_task_drops_images_that_have_not_run(slow: SlowBackend) -> None:
     async def cancelled(client: Client) -> None:
         task = asyncio.create_task(client.aexplain(PIXELS * 50, top_k=7))
         await asyncio.get_running_loop().run_in_executor(None, slow.begun.wait, 20)
@@ -56,4 +56,4 @@ def test_a_cancelled_task_drops_what_was_not_run(slow: SlowBackend) -> None:
 
     with SlowClient(slow, queue=1000) as client:
         asyncio.run(cancelled(client))
-    assert len(slow.batches) <= 3, "600 images were asked for"
+    assert len(slow.batches) <= 3, "600 images were requested"

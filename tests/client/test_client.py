@@ -1,4 +1,4 @@
-"""The client on real ONNX Runtime, against autograd in float64."""
+"""The client with ONNX Runtime, compared with autograd in float64."""
 
 from __future__ import annotations
 
@@ -12,23 +12,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.bundles import (
-    LABELS,
-    MAX_BATCH,
-    SIZE,
-    cropped,
-    explain_by_autograd,
-    random_pixels,
-    small_bundle,
-)
+from support.bundles import LABELS, MAX_BATCH, SIZE, cropped, explain_by_autograd, random_pixels, small_bundle
 
 from bcos_sdk import Client, Contrast, Explained, Failure, Prediction
-from bcos_sdk.errors import (
-    ImagesFailedError,
-    InputError,
-    UnknownTargetError,
-    UnreadableImageError,
-)
+from bcos_sdk.errors import ImagesFailedError, InputError, UnknownTargetError, UnreadableImageError
 from bcos_sdk.images import encode
 
 
@@ -37,7 +24,7 @@ def unit(index: int) -> torch.Tensor:
 
 
 def check(explained: Explained, pixels: Any, *, coefficients: list[torch.Tensor]) -> None:
-    """W(x), contributions and bias of each explanation are autograd's."""
+    """Compare W(x), contributions and bias of each explanation with autograd."""
     seen = cropped(pixels)
     assert len(explained.explanations) == len(coefficients)
     for explanation, wanted in zip(explained.explanations, coefficients, strict=True):
@@ -52,7 +39,7 @@ def check(explained: Explained, pixels: Any, *, coefficients: list[torch.Tensor]
         np.testing.assert_array_equal(explanation.image, seen)
 
 
-def test_as_printed_in_the_documentation(photograph: Path, tmp_path: Path) -> None:
+def test_all_forms_of_an_image_give_the_same_explanation(photograph: Path, tmp_path: Path) -> None:
     picture = Image.open(photograph).copy()
     array, contents = np.asarray(picture), photograph.read_bytes()
     with Client(str(small_bundle().path), device="auto") as client:
@@ -74,7 +61,7 @@ def test_as_printed_in_the_documentation(photograph: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, MAX_BATCH, MAX_BATCH + 1, 3 * MAX_BATCH + 2])
-def test_explanations_are_autograds_at_every_batch_size(client: Client, count: int) -> None:
+def test_explanations_equal_autograd_at_every_batch_size(client: Client, count: int) -> None:
     images = random_pixels(count, seed=count)
     results = client.explain(images, weights=True)
     assert len(results) == count
@@ -84,7 +71,7 @@ def test_explanations_are_autograds_at_every_batch_size(client: Client, count: i
         check(result, pixels, coefficients=[unit(best)])
 
 
-def test_predictions_are_autograds(client: Client) -> None:
+def test_predictions_equal_autograd(client: Client) -> None:
     images = random_pixels(6)
     for prediction, pixels in zip(client.predict(images, top_k=99), images, strict=True):
         logits = [explain_by_autograd(cropped(pixels), unit(index))[0] for index in range(len(LABELS))]
@@ -117,7 +104,7 @@ def test_targets_of_every_kind(client: Client) -> None:
     ]
 
 
-def test_each_image_can_have_targets_of_its_own(client: Client) -> None:
+def test_each_image_can_have_its_own_targets(client: Client) -> None:
     images = random_pixels(6, seed=6)
     targets: Any = [[0], [1], ["fox", 1], [2], ["nobody"], [0, 1, 2, 3, 4, 5, 6]]
     results = client.explain(images, targets=targets, weights=True, on_error="return")
@@ -131,7 +118,7 @@ def test_each_image_can_have_targets_of_its_own(client: Client) -> None:
         check(result, images[place], coefficients=[unit(index) for index in indices])
 
 
-def test_arithmetic_is_the_contrast(client: Client) -> None:
+def test_the_difference_of_two_explanations_equals_their_contrast(client: Client) -> None:
     (pixels,) = random_pixels(1, seed=7)
     targets: Any = [0, 1, "mean", Contrast(0, 1), Contrast(0)]
     one, two, mean, contrast, corrected = client.explain(pixels, targets=targets, weights=True)[0].explanations
@@ -139,7 +126,7 @@ def test_arithmetic_is_the_contrast(client: Client) -> None:
     assert one - mean == corrected
 
 
-def test_weights_come_on_request(client: Client) -> None:
+def test_weights_are_returned_on_request_only(client: Client) -> None:
     (pixels,) = random_pixels(1)
     assert set(client.explain(pixels)[0].explanations[0].arrays) == {"contributions", "image"}
     assert set(client.explain(pixels, weights=True)[0].explanations[0].arrays) == {"contributions", "image", "weights"}
@@ -150,7 +137,7 @@ def test_results_do_not_share_memory(client: Client) -> None:
     assert one.contributions.base is None or not np.shares_memory(one.contributions, two.contributions)
 
 
-def test_softmax_where_the_manifest_says_so() -> None:
+def test_the_manifest_selects_softmax() -> None:
     images = random_pixels(3)
     with Client(small_bundle("softmax").path, device="cpu") as client:
         for prediction in client.predict(images, top_k=7):
@@ -159,14 +146,14 @@ def test_softmax_where_the_manifest_says_so() -> None:
             np.testing.assert_allclose([score.probability for score in prediction.classes], expected, rtol=1e-6)
 
 
-def test_a_model_without_labels_counts(client: Client) -> None:
+def test_a_model_without_labels_has_indices_as_labels(client: Client) -> None:
     assert client.labels == LABELS
     with Client(small_bundle(labels=False).path, device="cpu") as unnamed:
         assert unnamed.labels == tuple("0123456")
         assert unnamed.predict(random_pixels(1))[0].classes[0].label in unnamed.labels
 
 
-def test_streams_give_what_lists_give(client: Client) -> None:
+def test_streams_and_lists_give_equal_results(client: Client) -> None:
     images: list[Any] = random_pixels(11)
     images[4] = b"damaged"
     listed = client.explain(images, top_k=2, on_error="return")
@@ -177,7 +164,7 @@ def test_streams_give_what_lists_give(client: Client) -> None:
     assert client.predict([]) == []
 
 
-def test_a_stream_runs_only_a_few_batches_ahead(client: Client) -> None:
+def test_a_stream_reads_only_a_few_batches_ahead(client: Client) -> None:
     taken = 0
 
     def endless() -> Iterator[Any]:
@@ -196,14 +183,14 @@ def test_a_stream_runs_only_a_few_batches_ahead(client: Client) -> None:
     stream.close()  # type: ignore[attr-defined]
 
 
-def test_a_stream_with_targets_of_its_own_needs_one_for_each(client: Client) -> None:
+def test_a_stream_with_a_list_per_image_needs_one_list_for_each_image(client: Client) -> None:
     images = random_pixels(3)
     stream = client.explain_stream(images, targets=[[0], [1]])
-    with pytest.raises(InputError, match="targets for 2 images, but there are more"):
+    with pytest.raises(InputError, match="targets for 2 images, but more images"):
         list(stream)
 
 
-def test_the_async_twins(client: Client) -> None:
+def test_async_calls_and_sync_calls_give_equal_results(client: Client) -> None:
     images = random_pixels(5)
 
     async def both() -> tuple[list[Prediction], list[Explained], list[Explained | Failure]]:
@@ -222,7 +209,7 @@ def test_the_async_twins(client: Client) -> None:
         asyncio.run(client.apredict(b"damaged"))
 
 
-def test_one_bad_image_does_not_lose_the_others(client: Client, tmp_path: Path) -> None:
+def test_a_bad_image_does_not_affect_the_others(client: Client, tmp_path: Path) -> None:
     good = random_pixels(6)
     images: list[Any] = [good[0], "missing.png", good[1], good[2], np.zeros((3, *SIZE), np.float32), *good[3:]]
     with pytest.raises(ImagesFailedError, match="2 of 8 images failed") as caught:
@@ -240,7 +227,7 @@ def test_one_bad_image_does_not_lose_the_others(client: Client, tmp_path: Path) 
     assert isinstance(pickle.loads(pickle.dumps(caught.value)).results[1], Failure)
 
 
-def test_a_lone_image_raises_its_own_error(client: Client) -> None:
+def test_a_single_image_raises_its_own_error(client: Client) -> None:
     with pytest.raises(UnreadableImageError):
         client.predict("missing.png")
     with pytest.raises(UnknownTargetError):
@@ -248,7 +235,7 @@ def test_a_lone_image_raises_its_own_error(client: Client) -> None:
     assert isinstance(client.predict("missing.png", on_error="return")[0], Failure)
 
 
-def test_smaller_batches_and_one_thread_give_the_same(client: Client) -> None:
+def test_smaller_batches_and_one_thread_give_equal_results(client: Client) -> None:
     images = random_pixels(5)
     with Client(small_bundle().path, device="cpu", max_batch=2, threads=1) as other:
         for one, two in zip(other.explain(images, top_k=3), client.explain(images, top_k=3), strict=True):

@@ -1,4 +1,4 @@
-"""A bundle in half precision: the same promises, at the tolerance of half."""
+"""A bundle in fp16: the same guarantees as in fp32, with the tolerance of fp16."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def bundle(tmp_path: Path) -> Path:
     return copy_of(small_bundle(precision="fp16"), tmp_path / "bundle")
 
 
-def spoil(bundle: Path, factor: float) -> None:
-    """Give the transposed body half weights of its own, off by a factor; the logits stay right."""
+def falsify(bundle: Path, factor: float) -> None:
+    """Multiply the fp16 weights of the transposed body by a factor. The logits stay right, W(x) becomes wrong."""
     path = bundle / "explain.onnx"
     model = onnx.load(path)
     (node,) = [one for one in model.graph.node if one.name == BODY]
     (weights,) = [numpy_helper.to_array(one) for one in model.graph.initializer if one.name == node.input[0]]
     assert weights.dtype == np.float16
-    model.graph.initializer.append(numpy_helper.from_array((weights * factor).astype(np.float16), "spoiled"))
-    node.input[0] = "spoiled"
+    model.graph.initializer.append(numpy_helper.from_array((weights * factor).astype(np.float16), "falsified"))
+    node.input[0] = "falsified"
     onnx.save(model, path)
     sign_again(bundle)
 
 
-def test_explanations_add_up_at_the_tolerance_of_half() -> None:
+def test_explanations_are_complete_with_the_tolerance_of_fp16() -> None:
     with Client(small_bundle(precision="fp16").path, device="cpu") as half, Client(small_bundle().path) as single:
         results = half.explain(IMAGES, targets=["fox", "mean", "fox vs lynx"], weights=True)
         exact = single.explain(IMAGES, targets=["fox", "mean", "fox vs lynx"], weights=True)
@@ -52,17 +52,17 @@ def test_explanations_add_up_at_the_tolerance_of_half() -> None:
             explanation.overlay()
 
 
-def test_a_spoiled_explanation_fails_the_self_test(bundle: Path) -> None:
-    spoil(bundle, 1.25)
+def test_a_wrong_explanation_fails_the_self_test(bundle: Path) -> None:
+    falsify(bundle, 1.25)
     with Client(bundle, device="cpu") as client:
         client.predict(IMAGES)
-        with pytest.raises(SelfTestError, match="weights of size"):
+        with pytest.raises(SelfTestError, match="weights"):
             client.explain(IMAGES[0])
 
 
 @pytest.mark.parametrize(("tolerance", "factor"), [(1e-3, 1.02), (1.0, 1.1)], ids=["as exported", "forged"])
-def test_a_spoiled_explanation_fails_the_certificate(bundle: Path, tolerance: float, factor: float) -> None:
-    spoil(bundle, factor)
+def test_a_wrong_explanation_fails_the_certificate(bundle: Path, tolerance: float, factor: float) -> None:
+    falsify(bundle, factor)
     edit_manifest(bundle, lambda document: document.update(tolerance=tolerance))
     edit_manifest(bundle, lambda document: document["parity_limits"].update(weights=1e300, logits=1e300))
     with Client(bundle, device="cpu") as client, pytest.raises(IncompleteExplanationError) as caught:
@@ -70,7 +70,7 @@ def test_a_spoiled_explanation_fails_the_certificate(bundle: Path, tolerance: fl
     assert caught.value.completeness.tolerance == min(tolerance, TOLERANCE_CAPS["fp16"])
 
 
-def test_a_precision_that_is_not_known_is_refused(bundle: Path) -> None:
+def test_an_unknown_precision_is_refused(bundle: Path) -> None:
     edit_manifest(bundle, lambda document: document.update(precision="int8"))
     with pytest.raises(BundleError, match="precision"):
         Client(bundle, device="cpu")

@@ -1,4 +1,4 @@
-"""Making a client, its arguments, its time, closing it, and taking it to another process."""
+"""Create a client, check its arguments and deadlines, close it, and send it to another process."""
 
 from __future__ import annotations
 
@@ -16,13 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from support.bundles import (
-    MAX_BATCH,
-    copy_of,
-    predict_with,
-    random_pixels,
-    small_bundle,
-)
+from support.bundles import MAX_BATCH, copy_of, predict_with, random_pixels, small_bundle
 
 from bcos_sdk import Client, Failure, Limits, Prediction
 from bcos_sdk.errors import (
@@ -49,9 +43,9 @@ from bcos_sdk.errors import (
         (lambda client: client.predict([], timeout=float("nan")), "timeout is nan"),
         (lambda client: client.predict([], on_error="rais"), "on_error is 'rais'"),
         (lambda client: client.predict_stream(3), "neither an image nor a collection"),
-        (lambda client: client.explain([], targets=b"fox"), "no list of targets"),
-        (lambda client: client.explain([], targets={1, 2}), "no list of targets"),
-        (lambda client: client.explain([], targets={"fox": 1}), "no list of targets"),
+        (lambda client: client.explain([], targets=b"fox"), "expected a target or a list"),
+        (lambda client: client.explain([], targets={1, 2}), "expected a target or a list"),
+        (lambda client: client.explain([], targets={"fox": 1}), "expected a target or a list"),
     ],
 )
 def test_wrong_arguments_are_refused_at_once(client: Client, call: Any, message: str) -> None:
@@ -81,10 +75,10 @@ def test_options_are_keyword_only() -> None:
         Client(small_bundle().path, "cpu")  # type: ignore[call-arg]
 
 
-def test_found_by_name_in_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_found_by_name_in_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BCOS_SDK_STORE", str(tmp_path / "store"))
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(BundleError, match=r"no exported model is called 'net'(.|\n)*bcos-sdk export net"):
+    with pytest.raises(BundleError, match=r"there is no exported model 'net'(.|\n)*bcos-sdk export net"):
         Client("net")
     copy_of(small_bundle(), tmp_path / "store" / "net")
     with Client("net", device="cpu") as client:
@@ -98,16 +92,16 @@ def test_found_by_name_in_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "net").rmdir()
     copy_of(small_bundle("softmax"), tmp_path / "net")
     with Client("net", device="cpu") as here:
-        assert here.manifest.probability == "softmax", "a bundle here comes before one in the store"
+        assert here.manifest.probability == "softmax", "a bundle in the current folder has priority"
 
 
 @pytest.mark.parametrize("device", ["graphics", "cuda:x", "cpu:1", ""])
-def test_unknown_devices(device: str) -> None:
+def test_unknown_devices_are_refused(device: str) -> None:
     with pytest.raises(DeviceError, match="there is no device"):
         Client(small_bundle().path, device=device)
 
 
-def test_a_closed_client_refuses(photograph: Path) -> None:
+def test_a_closed_client_refuses_calls(photograph: Path) -> None:
     client = Client(small_bundle().path, device="cpu")
     stream = client.predict_stream([photograph] * 50)
     next(stream)
@@ -128,12 +122,12 @@ def test_warmup_loads_both_graphs(client: Client) -> None:
     client.warmup()
 
 
-def test_warming_up_keeps_to_no_limit_on_lists() -> None:
+def test_the_limit_of_images_does_not_apply_to_warmup() -> None:
     with Client(small_bundle().path, device="cpu", limits=Limits(images=1)) as client:
         client.warmup()
 
 
-def test_lists_are_bounded(tmp_path: Path) -> None:
+def test_the_number_of_images_in_one_call_is_bounded(tmp_path: Path) -> None:
     with Client(small_bundle().path, device="cpu", limits=Limits(images=3)) as client:
         client.predict(random_pixels(3))
         with pytest.raises(ImageTooLargeError, match=r"more than 3 images(.|\n)*predict_stream"):
@@ -141,7 +135,7 @@ def test_lists_are_bounded(tmp_path: Path) -> None:
         assert len(list(client.predict_stream(random_pixels(9)))) == 9
 
 
-def test_a_client_travels_by_its_options() -> None:
+def test_a_pickled_client_is_opened_again_with_its_options() -> None:
     (pixels,) = random_pixels(1)
     with Client(small_bundle().path, device="cpu", max_batch=2, limits=Limits(queue=7)) as client:
         again = pickle.loads(pickle.dumps(client))
@@ -153,7 +147,7 @@ def test_a_client_travels_by_its_options() -> None:
             assert pool.submit(predict_with, client, pixels).result() == client.predict([pixels])
 
 
-def test_a_client_finds_its_bundle_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickled_client_finds_its_bundle_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy_of(small_bundle(), tmp_path / "net")
     monkeypatch.chdir(tmp_path)
     with Client("net", device="cpu") as client:
@@ -162,8 +156,8 @@ def test_a_client_finds_its_bundle_from_anywhere(tmp_path: Path, monkeypatch: py
     pickle.loads(text).close()
 
 
-def test_time_that_is_up_is_a_failure_and_no_wrong_argument(client: Client) -> None:
-    """A service subtracts what it has spent from its budget."""
+def test_a_timeout_of_zero_or_less_is_a_failure_not_a_wrong_argument(client: Client) -> None:
+    """A service subtracts the time it has used from its budget, so the rest may be negative."""
     for timeout in (0, -3.5, 1e-9):
         (failure,) = client.predict(random_pixels(1), timeout=timeout, on_error="return")
         assert isinstance(failure, Failure)
@@ -175,7 +169,7 @@ def test_time_that_is_up_is_a_failure_and_no_wrong_argument(client: Client) -> N
         assert len(client.predict(random_pixels(1), timeout=timeout)) == 1
 
 
-def test_a_deadline_fails_what_is_not_done(client: Client) -> None:
+def test_images_that_are_not_finished_at_the_deadline_fail(client: Client) -> None:
     class Slow(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
             import time
@@ -198,7 +192,7 @@ def test_a_deadline_fails_what_is_not_done(client: Client) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_client_says_so_instead_of_hanging(client: Client) -> None:
+def test_a_forked_client_raises_an_error_instead_of_hanging(client: Client) -> None:
     images = random_pixels(1)
     calls: list[Callable[[], object]] = [
         lambda: client.predict(images),

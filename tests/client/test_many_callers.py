@@ -1,4 +1,4 @@
-"""Many threads, one client: results are those of a single caller."""
+"""Many threads share one client and get the results of a single caller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ THREADS, CALLS = 32, 200
 
 
 def mixed_call(seed: int) -> tuple[list[Any], dict[str, Any]]:
-    """Images of several sizes and forms, some of them bad, with all kinds of targets."""
+    """Images of several sizes and forms, some of them unreadable, with all kinds of targets."""
     choose = random.Random(seed)
     pool: list[Any] = [
         *PIXELS,
@@ -43,7 +43,7 @@ def mixed_call(seed: int) -> tuple[list[Any], dict[str, Any]]:
 
 
 def same(one: Any, other: Any) -> None:
-    """Equal up to rounding: which images share a batch changes the last digits."""
+    """Compare up to rounding: results depend in the last digits on the images in the same batch."""
     assert type(one) is type(other)
     if isinstance(one, Failure):
         assert one == other
@@ -54,11 +54,11 @@ def same(one: Any, other: Any) -> None:
     else:
         assert isinstance(one, Explained)
         same(one.prediction, other.prediction)
-        for mine, its in zip(one.explanations, other.explanations, strict=True):
-            assert mine.target.label == its.target.label
-            assert mine.arrays.keys() == its.arrays.keys()
-            np.testing.assert_array_equal(mine.image, its.image)
-            np.testing.assert_allclose(mine.contributions, its.contributions, rtol=1e-3, atol=1e-6)
+        for mine, theirs in zip(one.explanations, other.explanations, strict=True):
+            assert mine.target.label == theirs.target.label
+            assert mine.arrays.keys() == theirs.arrays.keys()
+            np.testing.assert_array_equal(mine.image, theirs.image)
+            np.testing.assert_allclose(mine.contributions, theirs.contributions, rtol=1e-3, atol=1e-6)
 
 
 def test_32_threads_with_200_mixed_calls_each() -> None:
@@ -88,7 +88,7 @@ def test_32_threads_with_200_mixed_calls_each() -> None:
             assert sum(pool.map(work, range(THREADS), timeout=300)) == THREADS * CALLS
 
 
-def test_closing_under_load() -> None:
+def test_a_client_can_be_closed_while_threads_use_it() -> None:
     client = Client(small_bundle().path, device="cpu")
     answers: list[str] = []
 

@@ -1,4 +1,4 @@
-"""A stream of any length runs in the memory of its beginning, large files that cannot be read included."""
+"""A stream needs constant memory, also if it has large files that cannot be read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ print(number + 1, early, peak())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs the resource module")
-def test_ten_thousand_thumbnails_in_constant_memory() -> None:
+def test_a_stream_of_ten_thousand_images_needs_constant_memory() -> None:
     command = [sys.executable, "-c", PROGRAM, str(small_bundle().path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""One thread feeds the device: batches are shared, the queue is bounded, closing is clean."""
+"""The queue of the device: calls share batches, the queue is bounded, and closing finishes waiting images."""
 
 from __future__ import annotations
 
@@ -14,15 +14,25 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.bundles import LABELS, cropped, small_bundle
-from support.slow import PIXELS, SlowBackend, SlowClient, engine, explain, predict, until, waiting
+from support.slow import (
+    PIXELS,
+    SlowBackend,
+    SlowClient,
+    explain,
+    is_closing,
+    predict,
+    processor,
+    start_predicting,
+    until,
+    waiting,
+)
 
 from bcos_sdk import Client, Failure, Prediction
-from bcos_sdk.client._deadline import Deadline
 from bcos_sdk.errors import BcosError, ClientClosedError, DeadlineError, InferenceError, QueueFullError
 
 
-def test_calls_that_wait_share_batches(slow: SlowBackend) -> None:
-    shared = engine(slow)
+def test_waiting_calls_share_batches(slow: SlowBackend) -> None:
+    shared = processor(slow)
     with ThreadPoolExecutor(20) as pool:
         first = pool.submit(predict, shared)
         assert slow.begun.wait(20)
@@ -34,8 +44,8 @@ def test_calls_that_wait_share_batches(slow: SlowBackend) -> None:
     shared.close()
 
 
-def test_only_calls_of_one_kind_share_a_batch(slow: SlowBackend) -> None:
-    shared = engine(slow)
+def test_only_calls_with_equal_targets_and_outputs_share_a_batch(slow: SlowBackend) -> None:
+    shared = processor(slow)
     with ThreadPoolExecutor(20) as pool:
         blocked = pool.submit(predict, shared)
         assert slow.begun.wait(20)
@@ -58,18 +68,18 @@ def test_only_calls_of_one_kind_share_a_batch(slow: SlowBackend) -> None:
 
 def test_images_times_targets_is_bounded(slow: SlowBackend) -> None:
     slow.go.set()
-    bounded = engine(slow, max_batch=4)
+    bounded = processor(slow, max_batch=4)
     explain(bounded, [0, 1], 5)
     assert slow.batches == [(2, 2), (2, 2), (1, 2)]
     slow.batches.clear()
     (result, _) = explain(bounded, list(range(len(LABELS))), 2, weights=True)
-    assert slow.batches == [(1, 4), (1, 3)] * 2, "more targets than a batch holds are explained in turns"
+    assert slow.batches == [(1, 4), (1, 3)] * 2, "targets are split into runs of at most max_batch"
     assert [one.target.index for one in result.explanations] == list(range(len(LABELS)))
     bounded.close()
 
 
-def test_a_full_queue_refuses_new_calls_and_keeps_old_ones(slow: SlowBackend) -> None:
-    shared = engine(slow, queue=4, max_batch=2)
+def test_a_full_queue_refuses_new_calls_and_finishes_accepted_ones(slow: SlowBackend) -> None:
+    shared = processor(slow, queue=4, max_batch=2)
     with ThreadPoolExecutor(8) as pool:
         running = pool.submit(predict, shared, 2)
         assert slow.begun.wait(20)
@@ -80,23 +90,23 @@ def test_a_full_queue_refuses_new_calls_and_keeps_old_ones(slow: SlowBackend) ->
         assert caught.value.retryable
         assert caught.value.code == "queue_full"
         with pytest.raises(QueueFullError):
-            shared.predictions(PIXELS, Deadline(None), top_k=1)
+            start_predicting(shared, PIXELS)
         slow.go.set()
         assert len(running.result()) == 2
-        assert all(isinstance(one, Prediction) for one in long.result()), "a call that was let in waits for room"
+        assert all(isinstance(one, Prediction) for one in long.result()), "an accepted call waits for room"
     assert all(isinstance(one, Prediction) for one in predict(shared, 3))
     shared.close()
 
 
-def test_a_call_larger_than_the_queue_is_served(slow: SlowBackend) -> None:
+def test_a_call_larger_than_the_queue_is_accepted(slow: SlowBackend) -> None:
     slow.go.set()
-    small = engine(slow, queue=1, max_batch=8)
+    small = processor(slow, queue=1, max_batch=8)
     assert all(isinstance(one, Prediction) for one in predict(small, 12))
     small.close()
 
 
 def test_a_deadline_passes_while_waiting_for_the_device(slow: SlowBackend) -> None:
-    shared = engine(slow, max_batch=2)
+    shared = processor(slow, max_batch=2)
     with ThreadPoolExecutor(2) as pool:
         running = pool.submit(predict, shared, 2)
         assert slow.begun.wait(20)
@@ -105,14 +115,14 @@ def test_a_deadline_passes_while_waiting_for_the_device(slow: SlowBackend) -> No
         slow.go.set()
         running.result()
     assert isinstance(predict(shared)[0], Prediction)
-    assert slow.batches == [(2, 0), (1, 0)], "what nobody waits for is not run"
+    assert slow.batches == [(2, 0), (1, 0)], "images are not run after their deadline"
     shared.close()
 
 
 def test_an_abandoned_stream_is_not_run_to_its_end(slow: SlowBackend) -> None:
     slow.go.set()
-    shared = engine(slow, max_batch=2)
-    stream = shared.predictions(iter(PIXELS * 100), Deadline(None), top_k=1)
+    shared = processor(slow, max_batch=2)
+    stream = start_predicting(shared, iter(PIXELS * 100))
     next(stream)
     stream.close()  # type: ignore[attr-defined]
     predict(shared)
@@ -120,23 +130,23 @@ def test_an_abandoned_stream_is_not_run_to_its_end(slow: SlowBackend) -> None:
     shared.close()
 
 
-def test_a_failing_device_fails_its_batch_and_no_other() -> None:
+def test_an_error_of_the_device_fails_only_its_batch() -> None:
     class Failing(SlowBackend):
         def predict(self, images: Any) -> Any:
             if len(images) == 3:
-                raise RuntimeError("a wire is loose")
+                raise RuntimeError("hardware error")
             return super().predict(images)
 
     backend = Failing()
     backend.go.set()
-    shared = engine(backend, max_batch=4)
+    shared = processor(backend, max_batch=4)
     outcomes = predict(shared, 11)
     assert [isinstance(one, Prediction) for one in outcomes] == [True] * 8 + [False] * 3
-    assert all(isinstance(one, InferenceError) and "a wire is loose" in str(one) for one in outcomes[8:])
+    assert all(isinstance(one, InferenceError) and "hardware error" in str(one) for one in outcomes[8:])
     shared.close()
 
 
-def test_logits_that_are_no_numbers_are_the_failure_of_their_image() -> None:
+def test_logits_with_nan_fail_only_their_image() -> None:
     class Overflowing(SlowBackend):
         def predict(self, images: Any) -> Any:
             logits = super().predict(images)
@@ -145,20 +155,20 @@ def test_logits_that_are_no_numbers_are_the_failure_of_their_image() -> None:
 
     backend = Overflowing()
     backend.go.set()
-    shared = engine(backend)
+    shared = processor(backend)
     outcomes = predict(shared, 3)
     assert [type(one) for one in outcomes] == [Prediction, InferenceError, Prediction]
     shared.close()
 
 
-def test_closing_finishes_what_waits_and_refuses_the_rest(slow: SlowBackend) -> None:
-    shared = engine(slow, max_batch=2)
+def test_closing_finishes_waiting_images_and_refuses_new_ones(slow: SlowBackend) -> None:
+    shared = processor(slow, max_batch=2)
     with ThreadPoolExecutor(8) as pool:
         calls = [pool.submit(predict, shared, 12) for _ in range(4)]
         assert slow.begun.wait(20)
-        until(lambda: waiting(shared) == 14)  # two batches of each call, less the one that runs
+        until(lambda: waiting(shared) == 14)  # two batches of each of the four calls, except the one that runs
         closing = pool.submit(shared.close)
-        until(lambda: shared._runner._closed)
+        until(lambda: is_closing(shared))
         with pytest.raises(ClientClosedError):
             predict(shared)
         slow.go.set()
@@ -181,8 +191,7 @@ def test_an_endless_stream_ends_when_its_client_is_closed(slow: SlowBackend) -> 
         list(itertools.islice(stream, 1000))
 
 
-def test_a_file_that_nobody_writes_does_not_keep_the_client_open(slow: SlowBackend) -> None:
-    """Other callers are served, and closing does not wait for it."""
+def test_a_file_that_blocks_does_not_block_other_calls_or_close(slow: SlowBackend) -> None:
     slow.go.set()
     client = SlowClient(slow, queue=100)
     reading, writing = os.pipe()
@@ -214,7 +223,7 @@ def test_a_pipe_is_read_to_its_end() -> None:
     np.testing.assert_array_equal(result.explanations[0].image, cropped(PIXELS[0]))
 
 
-def test_no_thread_to_be_had_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_are_decoded_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 

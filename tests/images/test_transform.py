@@ -1,4 +1,4 @@
-"""Preprocessing against the transform that the models were published with: torchvision, on PIL images."""
+"""Preprocessing equals the transform that the models were published with: torchvision on PIL images."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 from PIL import Image
 from support import reference  # noqa: F401 - lets torchvision be imported beside a CPU build of torch
 
+from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import BcosError, ImageTooLargeError, InputError
-from bcos_sdk.images import load_image
+from bcos_sdk.images import enlarged_input, load_image
 from bcos_sdk.limits import Limits
-from bcos_sdk.registry import InputSpec
 
 LIMITS = Limits()
 SIZES = [(256, 256), (500, 375), (375, 500), (1023, 517), (257, 256), (224, 224), (100, 80), (31, 200)]
@@ -29,7 +29,7 @@ def published_transform(spec: InputSpec) -> Any:
 
 
 def photograph(size: tuple[int, int], seed: int = 0) -> Image.Image:
-    """Smooth shapes under noise: resizing filters differ on both."""
+    """Smooth shapes with noise: different resizing filters give different results on both."""
     generator = np.random.default_rng(seed)
     width, height = size
     coarse = Image.fromarray(generator.integers(0, 256, (7, 9, 3), dtype=np.uint8)).resize(
@@ -45,7 +45,7 @@ def spec(resize: int = 256, interpolation: Any = "bilinear") -> InputSpec:
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("wanted", [spec(256), spec(232), spec(256, "bicubic")], ids=["256", "232", "bicubic"])
-def test_equals_the_published_transform_exactly(size: tuple[int, int], wanted: InputSpec) -> None:
+def test_the_input_equals_the_published_transform_exactly(size: tuple[int, int], wanted: InputSpec) -> None:
     picture = photograph(size)
     expected = published_transform(wanted)(picture).numpy()
     loaded = load_image(picture, "picture", wanted, LIMITS)
@@ -54,7 +54,7 @@ def test_equals_the_published_transform_exactly(size: tuple[int, int], wanted: I
     np.testing.assert_array_equal(loaded.pixels, np.rint(expected[:3] * 255).transpose(1, 2, 0))
 
 
-def test_a_crop_that_is_not_square() -> None:
+def test_a_crop_may_be_rectangular() -> None:
     wanted = InputSpec(size=(96, 150), resize=151, crop=(96, 150))
     picture = photograph((301, 200))
     expected = published_transform(wanted)(picture).numpy()
@@ -105,7 +105,7 @@ def test_sixteen_bits_keep_their_upper_eight() -> None:
     np.testing.assert_array_equal(load_image(wide, "deeper", spec(), LIMITS).encoded, expected)
 
 
-def test_wide_pixels_that_hold_bytes_are_bytes() -> None:
+def test_32_bit_pixels_with_8_bit_values_are_taken_as_8_bits() -> None:
     levels = np.random.default_rng(0).integers(0, 256, (280, 300), dtype=np.uint8)
     expected = load_image(levels, "bytes", spec(), LIMITS).encoded
     wide = Image.fromarray(levels.astype(np.int32))
@@ -113,7 +113,7 @@ def test_wide_pixels_that_hold_bytes_are_bytes() -> None:
 
 
 @pytest.mark.parametrize("exif", [b"Exif\0\0garbage", b"MM\0", b"II*\0\xff\xff\xff\xff", b"\0" * 40])
-def test_tags_that_cannot_be_read_turn_nothing(exif: bytes) -> None:
+def test_unreadable_exif_tags_are_ignored(exif: bytes) -> None:
     picture = photograph((300, 200))
     expected = published_transform(spec())(picture).numpy()
     contents = saved(picture, "PNG", exif=exif)
@@ -121,7 +121,7 @@ def test_tags_that_cannot_be_read_turn_nothing(exif: bytes) -> None:
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_rotated_photograph_is_seen_upright(orientation: int) -> None:
+def test_a_photograph_is_rotated_upright_by_its_exif_tag(orientation: int) -> None:
     upright = photograph((300, 200))
     turned_back = {
         2: 0,
@@ -131,7 +131,7 @@ def test_a_rotated_photograph_is_seen_upright(orientation: int) -> None:
         6: 2,
         7: 6,
         8: 4,
-    }  # orientation → the transposition a camera would have applied
+    }  # orientation → the transposition that undoes it
     stored = upright.transpose(Image.Transpose(turned_back[orientation])) if orientation > 1 else upright
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -140,7 +140,7 @@ def test_a_rotated_photograph_is_seen_upright(orientation: int) -> None:
     np.testing.assert_array_equal(load_image(contents, "photo", spec(), LIMITS).encoded, expected)
 
 
-def test_a_phone_photograph_in_several_pictures_is_its_first() -> None:
+def test_the_first_picture_of_a_multi_picture_file_is_used() -> None:
     first, second = photograph((300, 200), 1), photograph((300, 200), 2)
     file = io.BytesIO()
     first.save(file, "MPO", save_all=True, append_images=[second], quality=95)
@@ -159,13 +159,13 @@ def test_a_phone_photograph_in_several_pictures_is_its_first() -> None:
     ],
     ids=["float", "deep", "negative", "line", "nothing"],
 )
-def test_pictures_without_a_meaning_are_refused(picture: Image.Image, kind: type[BcosError]) -> None:
+def test_pictures_that_cannot_be_converted_are_refused(picture: Image.Image, kind: type[BcosError]) -> None:
     with pytest.raises(kind, match="picture") as caught:
         load_image(picture, "picture", spec(), LIMITS)
     assert caught.value.source == "picture"
 
 
-def test_a_model_that_resizes_nothing_takes_its_own_size_only() -> None:
+def test_a_model_without_resize_takes_images_of_its_input_size_only() -> None:
     fixed = InputSpec(size=(32, 32), resize=None, crop=None)
     picture = photograph((32, 32))
     np.testing.assert_array_equal(load_image(picture, "small", fixed, LIMITS).pixels, np.asarray(picture))
@@ -174,3 +174,15 @@ def test_a_model_that_resizes_nothing_takes_its_own_size_only() -> None:
     cropped = InputSpec(size=(32, 32), resize=None, crop=(32, 32))
     with pytest.raises(InputError, match="too few for a crop"):
         load_image(photograph((33, 31)), "flat", cropped, LIMITS)
+
+
+def test_an_enlarged_input_shows_the_same_crop() -> None:
+    small = InputSpec(size=(32, 48), resize=50, crop=(32, 48))
+    larger = enlarged_input(small, 3)
+    assert larger == InputSpec(size=(96, 144), resize=150, crop=(96, 144), interpolation="bicubic")
+    gradient = Image.linear_gradient("L").resize((300, 200))
+    picture = Image.merge("RGB", (gradient, gradient.transpose(Image.Transpose.ROTATE_180), gradient))
+    pixels = load_image(picture, "picture", small, LIMITS).pixels.astype(float)
+    shrunk = Image.fromarray(load_image(picture, "picture", larger, LIMITS).pixels).resize((48, 32))
+    np.testing.assert_allclose(np.asarray(shrunk), pixels, atol=2)
+    assert enlarged_input(InputSpec(size=(8, 8), resize=None, crop=None), 2).size == (16, 16)

@@ -1,6 +1,9 @@
-"""Pictures against the reference package's own, a literal loop, and the cases in which the reference fails."""
+"""Pictures equal those of the reference package, also in cases in which the reference fails."""
 
 from __future__ import annotations
+
+import base64
+import io
 
 import numpy as np
 import numpy.typing as npt
@@ -8,9 +11,21 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from support import reference  # noqa: F401 - lets the public package be imported
 
-from bcos_sdk.pictures import box_mean, heatmap, overlay, rgba
+from bcos_sdk.pictures import (
+    box_mean,
+    data_uri,
+    enlarge,
+    enlargement,
+    heatmap,
+    on_white,
+    overlay,
+    rgba,
+    smoothing_window,
+    to_picture,
+)
 
 
 def random_explanation(seed: int, size: tuple[int, int] = (40, 56)) -> tuple[npt.NDArray[np.float64], ...]:
@@ -23,7 +38,7 @@ def random_explanation(seed: int, size: tuple[int, int] = (40, 56)) -> tuple[npt
 
 @pytest.mark.parametrize("smooth", [0, 1, 3, 15])
 @pytest.mark.parametrize("percentile", [99.5, 90.0])
-def test_rgba_is_the_references(smooth: int, percentile: float) -> None:
+def test_rgba_equals_the_reference(smooth: int, percentile: float) -> None:
     from bcos.common import gradient_to_image
 
     image, weights, contributions = random_explanation(smooth)
@@ -31,7 +46,7 @@ def test_rgba_is_the_references(smooth: int, percentile: float) -> None:
     np.testing.assert_allclose(rgba(weights, contributions, smooth=smooth, percentile=percentile), expected, atol=1e-6)
 
 
-def test_rgba_takes_float32_and_keeps_its_range() -> None:
+def test_rgba_of_float32_is_float32_in_0_to_1() -> None:
     _, weights, contributions = random_explanation(1)
     exact = rgba(weights, contributions)
     single = rgba(weights.astype(np.float32), contributions.astype(np.float32))
@@ -41,14 +56,14 @@ def test_rgba_takes_float32_and_keeps_its_range() -> None:
     assert 0 <= single.min() <= single.max() <= 1
 
 
-def test_where_nothing_speaks_for_the_class_the_picture_is_transparent() -> None:
+def test_rgba_is_transparent_without_positive_contributions() -> None:
     zeros = np.zeros((6, 9, 9))
     assert not rgba(zeros, zeros[0]).any()
     against = rgba(-np.ones((6, 9, 9)), -np.ones((9, 9)))
-    assert not against[..., 3].any(), "the reference makes it opaque"
+    assert not against[..., 3].any(), "here the reference is opaque"
 
 
-def test_a_single_pixel_that_speaks_is_seen() -> None:
+def test_a_single_positive_pixel_is_opaque() -> None:
     weights, contributions = np.zeros((6, 50, 50)), np.zeros((50, 50))
     weights[0, 20, 30] = contributions[20, 30] = 1
     alpha = rgba(weights, contributions, smooth=0)[..., 3]
@@ -57,8 +72,8 @@ def test_a_single_pixel_that_speaks_is_seen() -> None:
     assert rgba(weights, contributions, smooth=4)[..., 3].sum() == 16
 
 
-def test_even_windows_and_large_images_work() -> None:
-    """The reference fails on both: a size mismatch, and a quantile of more than 2²⁴ pixels."""
+def test_rgba_with_even_windows_and_large_images() -> None:
+    """The reference fails for both: the size changes, and torch has no quantile of more than 2²⁴ values."""
     _, weights, contributions = random_explanation(2)
     assert rgba(weights, contributions, smooth=4).shape == (40, 56, 4)
     large = np.ones((6, 4097, 4096), np.float32)
@@ -66,7 +81,7 @@ def test_even_windows_and_large_images_work() -> None:
 
 
 @given(st.integers(1, 9), st.integers(1, 12), st.integers(1, 12), st.integers(0, 99))
-def test_box_mean_is_the_literal_mean(kernel: int, height: int, width: int, seed: int) -> None:
+def test_box_mean_is_the_mean_over_the_window(kernel: int, height: int, width: int, seed: int) -> None:
     values = np.random.default_rng(seed).standard_normal((height, width))
     before, after = (kernel - 1) // 2, kernel // 2
     expected = np.zeros_like(values)
@@ -77,11 +92,11 @@ def test_box_mean_is_the_literal_mean(kernel: int, height: int, width: int, seed
     np.testing.assert_allclose(box_mean(values, kernel), expected, atol=1e-12)
 
 
-def test_box_mean_is_the_references_pooling_and_refuses_no_window() -> None:
+def test_box_mean_equals_average_pooling_and_refuses_an_empty_window() -> None:
     values = np.random.default_rng(0).standard_normal((30, 20))
     pooled = torch.nn.functional.avg_pool2d(torch.from_numpy(values)[None, None], 7, 1, 3)[0, 0]
     np.testing.assert_allclose(box_mean(values, 7), pooled.numpy(), atol=1e-12)
-    with pytest.raises(ValueError, match="window of 0"):
+    with pytest.raises(ValueError, match="is 0 pixels wide"):
         box_mean(values, 0)
 
 
@@ -93,7 +108,7 @@ def test_heatmap_is_blue_white_red_and_symmetric() -> None:
     np.testing.assert_allclose(heatmap(-contributions, percentile=100), colours[..., ::-1])
 
 
-def test_overlay_shows_the_image_where_nothing_contributes() -> None:
+def test_overlay_shows_the_grey_image_where_contributions_are_zero() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (6, 7, 3), dtype=np.uint8)
     contributions = np.zeros((6, 7))
     contributions[2, 3], contributions[4, 4] = 3, -3
@@ -105,7 +120,57 @@ def test_overlay_shows_the_image_where_nothing_contributes() -> None:
 
 
 @pytest.mark.parametrize("smooth", [0, 2, 5])
-def test_zero_maps_are_blank(smooth: int) -> None:
+def test_contributions_of_zero_have_no_colour(smooth: int) -> None:
     pixels = np.full((6, 7, 3), 128, np.uint8)
     assert (heatmap(np.zeros((6, 7)), smooth=smooth) == 1).all()
     np.testing.assert_allclose(overlay(pixels, np.zeros((6, 7)), smooth=smooth), 128 / 255, rtol=1e-6)
+
+
+def test_an_overlay_may_be_drawn_on_a_larger_picture_of_the_same_crop() -> None:
+    pixels = np.full((60, 70, 3), 128, np.uint8)
+    contributions = np.zeros((6, 7))
+    contributions[2, 3] = 3
+    picture = overlay(pixels, contributions, percentile=100)
+    assert picture.shape == (60, 70, 3)
+    assert picture[25, 35, 0] > 0.9
+    np.testing.assert_allclose(picture[59, 69], 128 / 255, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("size", "factor"), [((32, 32), 7), ((33, 99), 7), ((224, 300), 1), ((223, 300), 2), ((1, 1), 224)]
+)
+def test_the_enlarged_shorter_side_has_at_least_224_pixels(size: tuple[int, int], factor: int) -> None:
+    assert enlargement(size) == factor
+    picture = Image.new("RGB", size)
+    enlarged = enlarge(picture, factor)
+    assert enlarged.size == (size[0] * factor, size[1] * factor)
+    assert (enlarged is picture) == (factor == 1)
+
+
+def test_the_smoothing_window_keeps_its_width_in_the_enlarged_picture() -> None:
+    assert [smoothing_window(factor) for factor in (1, 2, 7, 224)] == [15, 8, 2, 1]
+
+
+def test_colours_become_a_picture_with_rounded_values() -> None:
+    picture = to_picture(np.array([[[0.0, 0.5, 1.0], [0.1, 0.2, 0.3]]]))
+    np.testing.assert_array_equal(np.asarray(picture), [[[0, 128, 255], [26, 51, 76]]])
+    assert to_picture(np.zeros((2, 3, 4))).mode == "RGBA"
+
+
+def test_transparency_becomes_white() -> None:
+    picture = Image.new("RGBA", (2, 1), (255, 0, 0, 0))
+    picture.putpixel((1, 0), (255, 0, 0, 255))
+    flat = on_white(picture)
+    assert flat.mode == "RGB"
+    assert [flat.getpixel((0, 0)), flat.getpixel((1, 0))] == [(255, 255, 255), (255, 0, 0)]
+    assert on_white(flat) is flat
+
+
+@pytest.mark.parametrize(("size", "shown"), [((448, 300), (224, 150)), ((30, 20), (30, 20))])
+def test_a_data_uri_is_a_thumbnail_as_webp(size: tuple[int, int], shown: tuple[int, int]) -> None:
+    picture = Image.new("RGB", size, "red")
+    head, text = data_uri(picture).split(",")
+    assert head == "data:image/webp;base64"
+    with Image.open(io.BytesIO(base64.b64decode(text))) as thumbnail:
+        assert (thumbnail.format, thumbnail.size) == ("WEBP", shown)
+    assert picture.size == size, "the picture itself is not changed"

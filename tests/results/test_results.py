@@ -1,4 +1,4 @@
-"""Results are frozen, survive JSON and pickling, and draw nothing that does not add up."""
+"""Results are frozen, survive JSON and pickling, and cannot be drawn if they are incomplete."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from bcos_sdk.results import (
 
 
 def explanation(seed: int = 0, *, weights: bool = True, off: float = 0.0, label: str = "cat") -> Explanation:
-    """Random contributions whose sum is their logit, or is off by that much."""
+    """Random contributions and bias terms. The logit is their sum plus `off`."""
     generator = np.random.default_rng(seed)
     contributions = generator.standard_normal((8, 10)).astype(np.float32)
     arrays: dict[str, Any] = {"contributions": contributions, "image": np.full((8, 10, 3), 7, np.uint8)}
@@ -88,14 +88,14 @@ def test_arrays_can_be_left_out() -> None:
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False), min_size=4, max_size=4))
-def test_every_float_survives(values: list[float]) -> None:
+def test_json_keeps_every_float_exactly(values: list[float]) -> None:
     array = np.array(values, np.float32).reshape(2, 2)
     before = explanation().model_copy(update={"arrays": {"contributions": array}})
     after = Explanation.from_json(before.to_json())
     assert after.contributions.tobytes() == array.tobytes()
 
 
-def test_figures_that_are_no_numbers_survive_too() -> None:
+def test_json_keeps_nan_and_infinity() -> None:
     figures = Completeness(logit=math.inf, sum=math.nan, scale=1.0, tolerance=1e-5)
     after = Completeness.from_json(figures.to_json())
     assert after.logit == math.inf
@@ -103,17 +103,17 @@ def test_figures_that_are_no_numbers_survive_too() -> None:
     assert not after.passed
 
 
-def test_a_later_version_with_more_fields_can_be_read() -> None:
+def test_json_with_additional_fields_can_be_read() -> None:
     document = json.loads(explained().to_json())
     document["device"] = "cuda"
     assert Explained.from_json(json.dumps(document)) == explained()
     document["schema_version"] = 2
-    with pytest.raises(InputError, match="no Explained: schema_version"):
+    with pytest.raises(InputError, match="not a valid Explained: schema_version"):
         Explained.from_json(json.dumps(document))
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "damage",
     [
         lambda array: array.update(shape=[8, 11]),
         lambda array: array.update(shape=[80]),
@@ -125,9 +125,9 @@ def test_a_later_version_with_more_fields_can_be_read() -> None:
         lambda array: array.pop("base64"),
     ],
 )
-def test_damaged_arrays_are_refused(spoil: Any) -> None:
+def test_damaged_arrays_are_refused(damage: Any) -> None:
     document = json.loads(explanation().to_json())
-    spoil(document["arrays"]["contributions"])
+    damage(document["arrays"]["contributions"])
     with pytest.raises(InputError, match="arrays"):
         Explanation.from_json(json.dumps(document))
 
@@ -177,14 +177,14 @@ def test_results_can_be_compared_and_pickled() -> None:
         ({"logit": 1.0, "sum": 1.0, "scale": math.inf}, False),
     ],
 )
-def test_the_verdict_follows_from_the_figures(figures: dict[str, float], passed: bool) -> None:
+def test_passed_is_computed_from_the_figures(figures: dict[str, float], passed: bool) -> None:
     certificate = Completeness.model_validate(figures | {"tolerance": 1e-5})
     assert certificate.passed is passed
     forged = certificate.model_dump() | {"passed": not passed, "residual": 0.0}
     assert Completeness.model_validate(forged).passed is passed
 
 
-def test_each_precision_has_a_cap_of_its_own() -> None:
+def test_each_precision_has_its_own_cap_of_the_tolerance() -> None:
     figures = {"logit": 1.0, "sum": 1.001, "scale": 1.0, "tolerance": 1.0}
     assert TOLERANCE_CAPS == {"fp32": 1e-4, "tf32": 2e-3, "fp16": 2e-3}
     half = Completeness.model_validate(figures | {"precision": "fp16"})
@@ -193,12 +193,12 @@ def test_each_precision_has_a_cap_of_its_own() -> None:
     assert not Completeness.model_validate(figures | {"precision": "fp32"}).passed
     assert not Completeness.model_validate(figures | {"sum": 1.0021, "precision": "fp16"}).passed
     older = json.loads(half.to_json())
-    del older["precision"]  # as it was written before there were two
+    del older["precision"]  # JSON of older versions has no precision
     assert Completeness.model_validate(older).precision == "fp32"
     assert not Completeness.model_validate(older).passed
 
 
-def test_a_difference_is_as_precise_as_the_coarser_of_its_two() -> None:
+def test_a_difference_has_the_lower_precision_of_the_two() -> None:
     single = explanation()
     half = explanation(1).model_copy(
         update={"completeness": explanation(1).completeness.model_copy(update={"precision": "fp16", "tolerance": 1e-3})}
@@ -209,10 +209,10 @@ def test_a_difference_is_as_precise_as_the_coarser_of_its_two() -> None:
         assert (figures.precision, figures.tolerance) == ("fp16", 1e-3)
 
 
-def test_what_does_not_add_up_is_never_a_picture(tmp_path: Path) -> None:
+def test_an_incomplete_explanation_cannot_be_drawn_saved_or_subtracted(tmp_path: Path) -> None:
     wrong = explanation(off=1.0)
     for draw in (wrong.rgba, wrong.heatmap, wrong.overlay):
-        with pytest.raises(IncompleteExplanationError, match="does not add up") as caught:
+        with pytest.raises(IncompleteExplanationError, match="is not complete") as caught:
             draw()
         assert caught.value.completeness == wrong.completeness
         assert caught.value.exit_code == 4
@@ -223,7 +223,7 @@ def test_what_does_not_add_up_is_never_a_picture(tmp_path: Path) -> None:
         with pytest.raises(IncompleteExplanationError):
             _ = pair[0] - pair[1]
     assert list(tmp_path.iterdir()) == []
-    assert wrong.contributions.shape == (8, 10), "the numbers can be looked at"
+    assert wrong.contributions.shape == (8, 10), "the numbers can be read"
 
 
 def test_pictures_have_the_size_of_the_image() -> None:
@@ -234,10 +234,10 @@ def test_pictures_have_the_size_of_the_image() -> None:
         explanation(weights=False).rgba()
 
 
-def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+def test_errors_of_saving(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="No such file"):
         explanation().save(tmp_path / "missing" / "why.png")
-    with pytest.raises(InputError, match="no picture 'to_json'"):
+    with pytest.raises(InputError, match="picture is 'to_json'"):
         explanation().save(tmp_path / "why.png", picture="to_json")  # type: ignore[arg-type]
     explanation().save(tmp_path / f"{'n' * 240}.png")
 
@@ -257,16 +257,16 @@ def test_saving(tmp_path: Path) -> None:
         np.testing.assert_array_equal(stored["contributions"], e.contributions)
         np.testing.assert_array_equal(stored["weights"], e.weights)
         assert Explanation.from_json(str(stored["metadata"])).target == e.target
-    assert len(list(tmp_path.iterdir())) == 5, "nothing is left beside"
+    assert len(list(tmp_path.iterdir())) == 5, "no temporary file remains"
 
 
 @pytest.mark.parametrize("name", ["why", "why.txt", "why.eps"])
-def test_a_file_that_is_no_picture_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match="no suffix of a picture"):
+def test_a_suffix_that_is_not_that_of_a_picture_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="not that of a picture"):
         explanation().save(tmp_path / name)
 
 
-def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_older_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -277,7 +277,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"older"]
 
 
-def test_a_difference_explains_the_difference() -> None:
+def test_a_difference_explains_the_difference_of_two_logits() -> None:
     cat, lynx = explanation(0, label="cat"), explanation(1, label="lynx")
     delta = cat - lynx
     assert delta.target.label == "cat vs lynx"
@@ -291,7 +291,7 @@ def test_a_difference_explains_the_difference() -> None:
     assert "weights" not in (cat - explanation(1, weights=False)).arrays
 
 
-def test_different_images_or_models_have_no_difference() -> None:
+def test_explanations_of_different_images_or_models_cannot_be_subtracted() -> None:
     cat = explanation()
     other_image = cat.model_copy(update={"arrays": {**cat.arrays, "image": np.zeros((8, 10, 3), np.uint8)}})
     other_model = cat.model_copy(update={"model": "another"})
@@ -314,7 +314,7 @@ def test_different_images_or_models_have_no_difference() -> None:
         lambda document: document["completeness"].update(tolerance="Infinity", sum=99.0),
     ],
 )
-def test_a_forged_certificate_draws_nothing(forge: Any) -> None:
+def test_an_explanation_with_a_forged_certificate_cannot_be_drawn(forge: Any) -> None:
     document = json.loads(explanation().to_json())
     forge(document)
     forged = Explanation.from_json(json.dumps(document))
@@ -322,7 +322,7 @@ def test_a_forged_certificate_draws_nothing(forge: Any) -> None:
         forged.overlay()
 
 
-def test_arrays_of_different_images_do_not_go_together() -> None:
+def test_arrays_of_different_shapes_and_a_certificate_of_another_logit_are_refused() -> None:
     good = json.loads(explanation().to_json())
     for name, shape in (("weights", [6, 10, 8]), ("image", [10, 8, 3]), ("weights", [12, 8, 5])):
         document = copy.deepcopy(good)
@@ -334,14 +334,14 @@ def test_arrays_of_different_images_do_not_go_together() -> None:
         Explanation.from_json(json.dumps(good))
 
 
-def test_an_explanation_that_was_changed_is_not_drawn() -> None:
+def test_an_explanation_whose_arrays_were_changed_cannot_be_drawn() -> None:
     changed = pickle.loads(pickle.dumps(explanation()))
     changed.arrays["contributions"] = np.full((8, 10), 5, np.float32)
     with pytest.raises(IncompleteExplanationError):
         changed.overlay()
 
 
-def test_a_failure_says_what_its_error_said() -> None:
+def test_a_failure_has_the_fields_of_its_error() -> None:
     error = UnreadableImageError("it is damaged", source="inside", hint="Try another.")
     failure = Failure.of(error, "cat.png")
     assert failure.model_dump() == {

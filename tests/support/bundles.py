@@ -1,4 +1,4 @@
-"""A small network with everything that matters to a client, exported once per test run."""
+"""A small network with bias terms and labels, exported once per test run."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from bcos_sdk.backends import Device
 from bcos_sdk.backends._graphs import GraphBackend
 from bcos_sdk.backends.onnxruntime._graph import open_session_graph
 from bcos_sdk.bundle import Bundle
-from bcos_sdk.contract import GraphPrecision
+from bcos_sdk.contract import GraphPrecision, InputSpec
 from bcos_sdk.exporters import export
 from bcos_sdk.images import encode
 from bcos_sdk.models.layers import BcosConv2d
-from bcos_sdk.registry import InputSpec
 
 LABELS = ("tabby, tabby cat", "lynx", "fox", "crane, bird", "crane, machine", "Boxer", "boxer")
 SIZE = (20, 28)
@@ -56,7 +55,7 @@ def small_network() -> SmallNetwork:
 
 @functools.cache
 def small_bundle(probability: str = "sigmoid", *, labels: bool = True, precision: GraphPrecision = "fp32") -> Bundle:
-    """Its preprocessing resizes the shorter side to 32 and crops."""
+    """The exported small network. Its preprocessing resizes the shorter side to 32 and crops the centre."""
     return export(
         small_network(),
         Path(tempfile.mkdtemp(prefix="bcos-sdk-test-")) / "small",
@@ -70,7 +69,7 @@ def small_bundle(probability: str = "sigmoid", *, labels: bool = True, precision
 
 
 def cpu_backend(bundle: Bundle) -> GraphBackend:
-    """Its graphs in ONNX Runtime, with nothing around them."""
+    """The graphs of a bundle in ONNX Runtime, without self-test."""
     open_graph = functools.partial(open_session_graph, device=Device("cpu"), threads=None, tf32=False)
     return GraphBackend(bundle, Device("cpu"), open_graph)
 
@@ -88,7 +87,7 @@ def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> Non
 
 
 def sign_again(folder: Path) -> None:
-    """Make the manifest vouch for the files as they are now, as a forger would."""
+    """Write the current hashes of all files into the manifest, as an attacker would."""
 
     def change(document: dict[str, Any]) -> None:
         for name, record in document["files"].items():
@@ -98,28 +97,28 @@ def sign_again(folder: Path) -> None:
 
 
 def random_pixels(count: int, seed: int = 0, size: tuple[int, int] = (32, 45)) -> list[npt.NDArray[np.uint8]]:
-    """Images that need no resizing, only the crop."""
+    """Random images that the small network crops but does not resize."""
     generator = np.random.default_rng(seed)
     return list(generator.integers(0, 256, (count, *size, 3), dtype=np.uint8))
 
 
 def cropped(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """What the network sees of an image of `random_pixels`."""
+    """The centre crop of an image of `random_pixels`."""
     return pixels[6:26, 8:36]
 
 
 def encoded_batch(count: int, seed: int = 0) -> npt.NDArray[np.float32]:
-    """Images of `random_pixels` as the network takes them: [count, 6, height, width]."""
+    """Encoded images of `random_pixels`: [count, 6, height, width]."""
     return np.stack([encode(cropped(pixels)) for pixels in random_pixels(count, seed)])
 
 
 def predict_with(client: Client, image: npt.NDArray[np.uint8]) -> list[Prediction]:
-    """To be run in another process."""
+    """Predict one image. Tests run this in another process."""
     return client.predict([image])
 
 
 def explain_by_autograd(pixels: npt.NDArray[np.uint8], coefficients: Tensor) -> tuple[float, Tensor]:
-    """⟨coefficients, logits⟩ and its gradient with dynamic weights frozen, in float64."""
+    """⟨coefficients, logits⟩ and its gradient with the dynamic weights frozen, by autograd in float64."""
     rgb = torch.from_numpy(pixels.copy()).double().permute(2, 0, 1)[None] / 255
     x = torch.cat([rgb, 1 - rgb], dim=1).requires_grad_()
     network = small_network().double()

@@ -1,10 +1,10 @@
-"""A device that answers when it is told to, and what to watch it with."""
+"""A backend that blocks until it is released, and helpers to watch the queue in front of it."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,15 @@ import numpy as np
 from bcos_sdk import Client, Limits
 from bcos_sdk.backends import Device
 from bcos_sdk.client._deadline import Deadline
-from bcos_sdk.client._engine import Engine
-from bcos_sdk.contract import ExplainOutputs, Precision
+from bcos_sdk.client._processor import ImageProcessor
+from bcos_sdk.contract import CHANNELS, ExplainOutputs, Precision
 from support.bundles import LABELS, random_pixels, small_bundle
 
 PIXELS = random_pixels(12)
 
 
 class SlowBackend:
-    """Answers with zeros when it is let go, and remembers what it was asked."""
+    """Waits for `go`, then returns zeros. Records the shape of every batch."""
 
     device = Device("cpu")
     precision: Precision = "fp32"
@@ -45,7 +45,7 @@ class SlowBackend:
             classes=np.maximum(targets, 0),
             contributions=np.zeros((*rows, *size), np.float32),
             bias_terms=np.zeros((*rows, 2), np.float32),
-            weights=np.zeros((*rows, 6, *size), np.float32) if weights else None,
+            weights=np.zeros((*rows, CHANNELS, *size), np.float32) if weights else None,
         )
 
     def close(self) -> None:
@@ -56,35 +56,45 @@ class SlowBackend:
         assert self.go.wait(30)
 
 
-def engine(backend: Any, *, queue: int = 256, max_batch: int = 8) -> Engine:
+def processor(backend: Any, *, queue: int = 256, max_batch: int = 8) -> ImageProcessor:
     manifest = small_bundle().manifest
-    return Engine(manifest, backend, max_batch=max_batch, on_incomplete="raise", limits=Limits(queue=queue))
+    return ImageProcessor(manifest, backend, max_batch=max_batch, on_incomplete="raise", limits=Limits(queue=queue))
 
 
-def predict(engine: Engine, count: int = 1, seconds: float | None = None) -> list[Any]:
-    return [outcome for _, outcome in engine.predictions(PIXELS[:count], Deadline(seconds), top_k=1)]
+def start_predicting(shared: ImageProcessor, images: Iterable[Any]) -> Iterator[Any]:
+    """Predictions that are computed as they are consumed."""
+    return shared.predictions(images, Deadline(None), top_k=1)
 
 
-def explain(engine: Engine, targets: Any, count: int = 1, *, weights: bool = False) -> list[Any]:
-    outcomes = engine.explanations(PIXELS[:count], Deadline(None), targets=targets, top_k=1, weights=weights)
+def predict(shared: ImageProcessor, count: int = 1, seconds: float | None = None) -> list[Any]:
+    return [outcome for _, outcome in shared.predictions(PIXELS[:count], Deadline(seconds), top_k=1)]
+
+
+def explain(shared: ImageProcessor, targets: Any, count: int = 1, *, weights: bool = False) -> list[Any]:
+    outcomes = shared.explanations(PIXELS[:count], Deadline(None), targets=targets, top_k=1, weights=weights)
     return [outcome for _, outcome in outcomes]
 
 
 def until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 20
     while not condition():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "the condition did not become true in 20 s"
         time.sleep(0.002)
 
 
-def waiting(engine: Engine) -> int:
-    return sum(len(job.images) for job in engine._runner._waiting)
+def waiting(shared: ImageProcessor) -> int:
+    """The number of images in the queue."""
+    return sum(len(job.images) for job in shared._runner._waiting)
+
+
+def is_closing(shared: ImageProcessor) -> bool:
+    return shared._runner.closed
 
 
 class SlowClient(Client):
-    """A client whose device answers when it is told to."""
+    """A client with a `SlowBackend`. `queue` bounds the async calls only; the queue of images is large."""
 
     def __init__(self, backend: SlowBackend, queue: int) -> None:
         super().__init__(small_bundle().path, device="cpu", limits=Limits(queue=queue))
-        self._engine.close()
-        self._engine = engine(backend, queue=10_000)
+        self._processor.close()
+        self._processor = processor(backend, queue=10_000)

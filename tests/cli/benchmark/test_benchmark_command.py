@@ -95,7 +95,7 @@ def test_a_bundle_of_a_known_network_is_compared_with_both(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("missing", "options", "told"),
     [
-        ("bcos", [], "Comparing with the reference package needs bcos, not installed here"),
+        ("bcos", [], "Comparing with the reference package needs bcos, which is not installed"),
         ("torchvision", ["--against", "conventional"], "Comparing with conventional networks needs torchvision"),
         ("matplotlib", ["--against", "none", "--plot", "p.png"], "Drawing the plot needs matplotlib"),
     ],

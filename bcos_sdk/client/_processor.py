@@ -1,4 +1,4 @@
-"""What a client is made of: decoders, the device's queue, and what the numbers mean."""
+"""From images to outcomes: decoder threads, the queue of the device, and typed results."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import repeat
-from typing import Any, TypeAlias, TypeVar
+from itertools import chain, repeat
+from typing import Any
+
+import numpy as np
 
 from bcos_sdk.backends import Backend
 from bcos_sdk.bundle import Manifest
-from bcos_sdk.client._arguments import whole_number
-from bcos_sdk.client._assemble import Assembler, OnIncomplete
+from bcos_sdk.client._arguments import TOP_K, OnIncomplete, check_count
+from bcos_sdk.client._assemble import Assembler
 from bcos_sdk.client._batches import BatchRunner
 from bcos_sdk.client._deadline import Deadline
+from bcos_sdk.client._outcomes import Outcomes
 from bcos_sdk.client._pipeline import Pipeline, Request
 from bcos_sdk.client._targets import ResolvedTargets, TargetResolver, Targets
 from bcos_sdk.contract import ExplainOutputs
 from bcos_sdk.errors import BcosError, InputError
-from bcos_sdk.images import ImageSource, LoadedImage, load_image, source_name
+from bcos_sdk.images import ImageSource, LoadedImage, encode, load_image, source_name
 from bcos_sdk.limits import Limits
 from bcos_sdk.results import Explained, Prediction
 
-__all__ = ["TOP_K", "Engine", "Outcomes"]
+__all__ = ["ImageProcessor"]
 
-TOP_K = 5
 _MOST_DECODERS = 8
 
-Result = TypeVar("Result")
-Outcomes: TypeAlias = Iterator[tuple[str, Result | BcosError]]
 
-
-class Engine:
-    """Turns images into outcomes, in order: a result or an error for each."""
+class ImageProcessor:
+    """Turns images into outcomes in order, a result or an error for each. Threads may share it."""
 
     def __init__(
         self, manifest: Manifest, backend: Backend, *, max_batch: int, on_incomplete: OnIncomplete, limits: Limits
     ) -> None:
         self._manifest = manifest
+        self._max_batch = max_batch
         self._assembler = Assembler(manifest, on_incomplete, backend.precision)
         self._resolver = TargetResolver(manifest)
         self._decoders = ThreadPoolExecutor(
@@ -49,8 +49,8 @@ class Engine:
         self._pipeline = Pipeline(load, self._decoders, self._runner)
 
     def predictions(self, images: Iterable[ImageSource], deadline: Deadline, *, top_k: int) -> Outcomes[Prediction]:
-        """Wrong arguments are refused here and now; images are taken as the outcomes are."""
-        top_k = whole_number("top_k", top_k)
+        """The prediction of each image. Arguments are checked now; images are read as the outcomes are consumed."""
+        top_k = check_count("top_k", top_k)
         self._runner.check_room()
 
         def finish(request: Request, _image: LoadedImage, logits: Any, place: int) -> Prediction:
@@ -69,8 +69,8 @@ class Engine:
         weights: bool,
         count: int | None = None,
     ) -> Outcomes[Explained]:
-        """The same with explanations; `count` is the number of images, where it is known."""
-        top_k = whole_number("top_k", top_k)
+        """The explanations of each image, like `predictions`. `count` is the number of images, if it is known."""
+        top_k = check_count("top_k", top_k)
         resolved = self._resolver.for_each_image(targets, top_k, count)
         self._runner.check_room()
 
@@ -80,10 +80,22 @@ class Engine:
 
         return self._pipeline.run(_with_targets(images, resolved), finish, deadline, weights=weights)
 
+    def warmup(self) -> None:
+        """Run both graphs with the smallest and the largest batch, and with several targets of one image."""
+        image = encode(np.full((*self._manifest.input.size, 3), 128, np.uint8))
+        several = min(2, self._manifest.ranks)
+        for count, top_k in {(1, several), (1, 1), (self._max_batch, 1)}:
+            images: list[ImageSource] = [image] * count
+            predictions = self.predictions(images, Deadline(None), top_k=1)
+            explanations = self.explanations(images, Deadline(None), targets=None, top_k=top_k, weights=False)
+            for _, outcome in chain(predictions, explanations):
+                if isinstance(outcome, BcosError):
+                    raise outcome
+
     def close(self) -> None:
-        """Finish what waits for the device, refuse the rest."""
+        """Finish the images that wait for the device, and refuse new ones."""
         self._runner.close()
-        self._decoders.shutdown(wait=False, cancel_futures=True)  # a file that cannot be read to its end may block
+        self._decoders.shutdown(wait=False, cancel_futures=True)  # do not wait: reading a file may block for ever
 
 
 def _with_targets(images: Iterable[ImageSource], targets: Iterator[ResolvedTargets | BcosError]) -> Iterator[Request]:
@@ -91,7 +103,7 @@ def _with_targets(images: Iterable[ImageSource], targets: Iterator[ResolvedTarge
     for place, image in enumerate(images):
         wanted = next(targets, None)
         if wanted is None:
-            raise InputError(f"targets for {place} images, but there are more images")
+            raise InputError(f"there are targets for {place} images, but more images")
         yield Request(source_name(image, place), image, wanted)
     if not isinstance(targets, repeat) and next(targets, None) is not None:
-        raise InputError(f"{place + 1} images, but there are targets for more")
+        raise InputError(f"there are {place + 1} images, but targets for more")

@@ -1,4 +1,4 @@
-"""Every form an image can come in, and hostile ones."""
+"""All forms of an image that can be loaded, and damaged or hostile ones that are refused."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from PIL import Image
 from pydantic import ValidationError
 
+from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import BcosError, ImageTooLargeError, InputError, UnreadableImageError
 from bcos_sdk.images import decode, encode, is_one_image, load_image, source_name
 from bcos_sdk.limits import Limits
-from bcos_sdk.registry import InputSpec
 
 SPEC = InputSpec(size=(24, 32), resize=None, crop=None)
 PIXELS = np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8)
@@ -37,7 +37,7 @@ def load(image: Any, limits: Limits | None = None) -> Any:
     return load_image(image, source_name(image, 7), SPEC, limits or Limits())
 
 
-def test_every_form_gives_the_same(tmp_path: Path) -> None:
+def test_all_forms_of_an_image_give_the_same_input(tmp_path: Path) -> None:
     path = tmp_path / "image.png"
     path.write_bytes(png())
     forms: dict[str, Any] = {
@@ -65,17 +65,17 @@ def test_every_form_gives_the_same(tmp_path: Path) -> None:
             np.testing.assert_array_equal(loaded.encoded, encode(PIXELS), err_msg=name)
 
 
-def test_grey_arrays_are_grey() -> None:
+def test_grey_arrays_become_three_equal_channels() -> None:
     grey = PIXELS[..., 0]
     np.testing.assert_array_equal(load(grey).pixels, np.repeat(grey[..., None], 3, axis=2))
 
 
-def test_collections_are_no_images() -> None:
+def test_collections_are_not_images() -> None:
     for images in ([PIXELS], np.stack([PIXELS, PIXELS]), np.array(["a.png"]), iter(["a.png"]), {"a.png"}, ("a.png",)):
         assert not is_one_image(images)
 
 
-def test_sources_are_named_by_path_or_place(tmp_path: Path) -> None:
+def test_the_source_is_the_path_or_the_position(tmp_path: Path) -> None:
     path = tmp_path / "cat.png"
     path.write_bytes(png())
     with path.open("rb") as file, Image.open(path) as picture:
@@ -101,18 +101,18 @@ def test_encoding_is_exact_and_reversible(seed: int) -> None:
         (np.moveaxis(encode(PIXELS)[:3], 0, 2), "3 channels and no complement"),
         (encode(PIXELS)[:, :-1], r"its shape is \[6, 23, 32\]"),
         (np.moveaxis(encode(PIXELS), 0, 2), r"its shape is \[24, 32, 6\]"),
-        ((encode(PIXELS) - 0.45) / 0.225, "its values reach from -2 to"),
-        (encode(PIXELS) * 255, "its values reach from 0 to 255"),
+        ((encode(PIXELS) - 0.45) / 0.225, "its values range from -2 to"),
+        (encode(PIXELS) * 255, "its values range from 0 to 255"),
         (np.concatenate([encode(PIXELS)[:3]] * 2), "channels 3 to 5 are not 1 − rgb"),
-        (encode(PIXELS) * np.float32(np.nan), "no numbers"),
-        (PIXELS.transpose(2, 0, 1), r"is uint8 \[3, 24, 32\]"),
-        (PIXELS.astype(np.int64), r"is int64 \[24, 32, 3\]"),
-        (PIXELS[..., :2], r"is uint8 \[24, 32, 2\]"),
+        (encode(PIXELS) * np.float32(np.nan), "NaN or infinite"),
+        (PIXELS.transpose(2, 0, 1), r"is an array uint8 \[3, 24, 32\]"),
+        (PIXELS.astype(np.int64), r"is an array int64 \[24, 32, 3\]"),
+        (PIXELS[..., :2], r"is an array uint8 \[24, 32, 2\]"),
         (np.zeros((0, 32, 3), np.uint8), "has no pixels"),
-        (np.array("text"), "is <U4"),
+        (np.array("text"), "is an array <U4"),
     ],
 )
-def test_arrays_of_another_kind_are_refused_with_what_was_expected(array: Any, reason: str) -> None:
+def test_wrong_arrays_are_refused_with_a_hint_of_what_is_expected(array: Any, reason: str) -> None:
     with pytest.raises(InputError, match=reason) as caught:
         load(array)
     assert caught.value.source == "image 7 (ndarray)"
@@ -120,37 +120,39 @@ def test_arrays_of_another_kind_are_refused_with_what_was_expected(array: Any, r
         assert "[6, 24, 32]" in str(caught.value)
 
 
-def test_half_precision_is_precise_enough() -> None:
+def test_encoded_images_in_float16_are_accepted() -> None:
     assert load(encode(PIXELS).astype(np.float16)).encoded.dtype == np.float32
 
 
 @pytest.mark.parametrize("form", [3, None, object(), io.StringIO("text")])
-def test_other_things_are_refused(form: Any) -> None:
+def test_objects_that_are_not_images_are_refused(form: Any) -> None:
     with pytest.raises(InputError):
         load(form)
 
 
 class Failing:
-    """A file whose storage is gone, an array that lives elsewhere."""
+    """A file that cannot be read any more."""
 
     def read(self, _size: int) -> bytes:
         raise OSError("connection lost")
 
 
-class Elsewhere:
+class OnGpu:
+    """An array that numpy cannot read."""
+
     shape = (6, 24, 32)
 
     def __array__(self, *_: object, **__: object) -> None:
         raise TypeError("can't convert cuda:0 device type tensor to numpy")
 
 
-@pytest.mark.parametrize(("form", "reason"), [(Failing(), "connection lost"), (Elsewhere(), "cuda:0")])
-def test_what_others_raise_becomes_a_typed_error(form: Any, reason: str) -> None:
+@pytest.mark.parametrize(("form", "reason"), [(Failing(), "connection lost"), (OnGpu(), "cuda:0")])
+def test_errors_of_the_callers_objects_become_typed_errors(form: Any, reason: str) -> None:
     with pytest.raises(UnreadableImageError, match=reason):
         load(form)
 
 
-def test_paths_that_are_no_files(tmp_path: Path) -> None:
+def test_paths_that_are_not_regular_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnreadableImageError, match="there is no file"):
         load(tmp_path / "missing.png")
     with pytest.raises(UnreadableImageError, match="is a folder"):
@@ -164,7 +166,7 @@ def test_paths_that_are_no_files(tmp_path: Path) -> None:
 
 
 def bomb(width: int, height: int) -> bytes:
-    """A PNG of a few hundred bytes that says it is very large."""
+    """A PNG of a few hundred bytes whose header declares a very large size."""
 
     def chunk(name: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
@@ -176,7 +178,7 @@ def bomb(width: int, height: int) -> bytes:
 
 
 @pytest.mark.parametrize("size", [(8001, 8001), (10_000, 10_000), (60_000, 60_000)])
-def test_a_bomb_is_refused_from_its_header(size: tuple[int, int]) -> None:
+def test_a_decompression_bomb_is_refused_by_its_header(size: tuple[int, int]) -> None:
     with pytest.raises(ImageTooLargeError):
         load(bomb(*size))
 
@@ -205,13 +207,13 @@ def test_limits_on_bytes_pixels_and_formats(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"formats": ("HEIF2",)}, {"pixels": 10**9}, {"bytes": 0}, {"images": -1}])
-def test_limits_that_cannot_be_kept_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_limits_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Limits(**options)
 
 
 @pytest.mark.parametrize("suffix", ["PNG", "JPEG", "WEBP", "GIF", "BMP"])
-def test_damaged_files_are_errors_and_nothing_else(suffix: str) -> None:
+def test_damaged_files_raise_typed_errors_only(suffix: str) -> None:
     file = io.BytesIO()
     Image.fromarray(PIXELS).save(file, suffix)
     whole = file.getvalue()
@@ -220,14 +222,14 @@ def test_damaged_files_are_errors_and_nothing_else(suffix: str) -> None:
         with pytest.raises(BcosError):
             load(whole[:cut])
     for _ in range(60):
-        spoiled = bytearray(whole)
+        damaged = bytearray(whole)
         for place in generator.integers(0, len(whole), 4):
-            spoiled[place] ^= int(generator.integers(1, 256))
-        with contextlib.suppress(BcosError):  # a changed pixel may go unnoticed; anything else must be this
-            load(bytes(spoiled))
+            damaged[place] ^= int(generator.integers(1, 256))
+        with contextlib.suppress(BcosError):  # a changed pixel may still decode; no other error is allowed
+            load(bytes(damaged))
 
 
 @given(st.binary(max_size=300))
-def test_noise_is_no_image(noise: bytes) -> None:
+def test_random_bytes_are_refused(noise: bytes) -> None:
     with pytest.raises(BcosError):
         load(noise)

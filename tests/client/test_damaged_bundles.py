@@ -1,4 +1,4 @@
-"""Damage is caught: at load by the hash, and under a forged manifest by the self-test or by the certificate."""
+"""Damage is detected: by the hash when a bundle is opened, and with forged hashes by self-test or certificate."""
 
 from __future__ import annotations
 
@@ -35,35 +35,35 @@ def change_weights(bundle: Path, change: Any, values: slice = slice(100, 140)) -
     path.write_bytes(weights.tobytes())
 
 
-def spoil_explanation(bundle: Path, node: str, factor: float = 1.01) -> None:
-    """Give one node of the explaining half weights of its own, slightly off; the logits stay right."""
+def falsify_explanation(bundle: Path, node: str, factor: float = 1.01) -> None:
+    """Multiply the weights of one node of the transposed pass by a factor. The logits stay right."""
     path = bundle / "explain.onnx"
     model = onnx.load(path)
     (found,) = [one for one in model.graph.node if one.name == node]
     stored = {one.name: one for one in model.graph.initializer}
     place = next(place for place, name in enumerate(found.input) if name in stored)
     values = numpy_helper.to_array(stored[found.input[place]])
-    model.graph.initializer.append(numpy_helper.from_array(values * np.float32(factor), "spoiled"))
-    found.input[place] = "spoiled"
+    model.graph.initializer.append(numpy_helper.from_array(values * np.float32(factor), "falsified"))
+    found.input[place] = "falsified"
     onnx.save(model, path)
 
 
-def silence_the_self_test(bundle: Path) -> None:
-    """Limits that everything keeps: only the certificate is left."""
+def disable_the_self_test(bundle: Path) -> None:
+    """Set limits that no error exceeds, so that only the certificate can fail."""
     edit_manifest(bundle, lambda document: document["parity_limits"].update(weights=1e300, logits=1e300))
 
 
-def spoil_one_image(monkeypatch: pytest.MonkeyPatch, spoil: Any) -> None:
-    """The graph is right; the device gets the second image of a batch wrong."""
+def falsify_second_image(monkeypatch: pytest.MonkeyPatch, falsify: Any) -> None:
+    """Let the backend return wrong outputs for the second image of a batch."""
     explain = GraphBackend.explain
 
-    def spoiling(self: Any, images: Any, targets: Any, *, weights: bool) -> Any:
+    def falsified(self: Any, images: Any, targets: Any, *, weights: bool) -> Any:
         outputs = explain(self, images, targets, weights=weights)
         if len(images) > 1:
-            spoil(outputs)
+            falsify(outputs)
         return outputs
 
-    monkeypatch.setattr(GraphBackend, "explain", spoiling)
+    monkeypatch.setattr(GraphBackend, "explain", falsified)
 
 
 def kinds(results: list[Any]) -> list[type]:
@@ -71,7 +71,7 @@ def kinds(results: list[Any]) -> list[type]:
 
 
 @pytest.mark.parametrize("file", ["weights.bin", "explain.onnx", "predict.onnx", "golden.npz"])
-def test_a_flipped_bit_is_noticed_at_load(bundle: Path, file: str) -> None:
+def test_a_flipped_bit_is_detected_when_the_bundle_is_opened(bundle: Path, file: str) -> None:
     contents = bytearray((bundle / file).read_bytes())
     contents[len(contents) // 2] ^= 1
     (bundle / file).write_bytes(contents)
@@ -80,39 +80,39 @@ def test_a_flipped_bit_is_noticed_at_load(bundle: Path, file: str) -> None:
 
 
 @pytest.mark.parametrize("change", [np.negative, lambda values: values * 1.5, lambda values: values * np.nan])
-def test_weights_under_a_forged_manifest_fail_the_self_test(bundle: Path, change: Any) -> None:
-    """Forward and explanation share their weights: both change alike, and still add up. The golden record tells."""
+def test_changed_weights_with_forged_hashes_fail_the_self_test(bundle: Path, change: Any) -> None:
+    """Both graphs share their weights, so explanations are still complete. Only the golden record differs."""
     change_weights(bundle, change)
     sign_again(bundle)
     with Client(bundle, device="cpu") as client:
         for call in (client.predict, client.explain, client.predict):
-            with pytest.raises(SelfTestError, match="does not give on cpu what it gave when it was exported") as caught:
+            with pytest.raises(SelfTestError, match="on cpu") as caught:
                 call(IMAGES[0])
             assert (caught.value.code, caught.value.exit_code) == ("self_test_failed", 3)
         with pytest.raises(SelfTestError):
             client.warmup()
 
 
-SPOILED = ["explain/body.linear/Transpose", "explain/stem.linear/ConvTranspose", "explain/head/MatMul"]
+FALSIFIED = ["explain/body.linear/Transpose", "explain/stem.linear/ConvTranspose", "explain/head/MatMul"]
 
 
-@pytest.mark.parametrize("node", SPOILED)
-def test_weights_of_the_explanation_fail_the_self_test(bundle: Path, node: str) -> None:
-    spoil_explanation(bundle, node)
+@pytest.mark.parametrize("node", FALSIFIED)
+def test_changed_weights_of_the_explanation_fail_the_self_test(bundle: Path, node: str) -> None:
+    falsify_explanation(bundle, node)
     sign_again(bundle)
     with Client(bundle, device="cpu") as client:
         client.predict(IMAGES)
-        with pytest.raises(SelfTestError, match="weights of size"):
+        with pytest.raises(SelfTestError, match="weights"):
             client.explain(IMAGES[0])
 
 
-@pytest.mark.parametrize("node", [*SPOILED, "explain/model/Mul_2", "explain/head/Mul"])
-def test_the_certificate_fails_on_every_image(bundle: Path, node: str) -> None:
-    spoil_explanation(bundle, node)
+@pytest.mark.parametrize("node", [*FALSIFIED, "explain/model/Mul_2", "explain/head/Mul"])
+def test_without_self_test_the_certificate_of_every_image_fails(bundle: Path, node: str) -> None:
+    falsify_explanation(bundle, node)
     sign_again(bundle)
-    silence_the_self_test(bundle)
+    disable_the_self_test(bundle)
     with Client(bundle, device="cpu") as client:
-        with pytest.raises(IncompleteExplanationError, match="does not add up") as caught:
+        with pytest.raises(IncompleteExplanationError, match="is not complete") as caught:
             client.explain(IMAGES[0], weights=True)
         figures = caught.value.completeness
         assert not figures.passed
@@ -132,16 +132,16 @@ def test_the_certificate_fails_on_every_image(bundle: Path, node: str) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_explanations_that_are_no_numbers_fail(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
-    spoil_one_image(monkeypatch, lambda outputs: outputs.contributions[1].fill(value))
+def test_an_explanation_with_nan_or_infinity_fails(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
+    falsify_second_image(monkeypatch, lambda outputs: outputs.contributions[1].fill(value))
     with Client(small_bundle().path, device="cpu") as client:
         assert kinds(client.explain(IMAGES, on_error="return")) == [Explained, Failure, Explained]
 
 
 @pytest.mark.parametrize("value", [np.nan, 0.0])
-def test_what_is_drawn_from_weights_is_certified_by_weights(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
-    """Contributions that add up do not vouch for the W(x) beside them."""
-    spoil_one_image(monkeypatch, lambda outputs: outputs.weights[1].fill(value))
+def test_wrong_weights_fail_the_certificate(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
+    """The certificate is computed from W(x) if it is requested, not from the graph's contributions."""
+    falsify_second_image(monkeypatch, lambda outputs: outputs.weights[1].fill(value))
     with Client(small_bundle().path, device="cpu") as client:
         results = client.explain(IMAGES, weights=True, on_error="return")
     assert kinds(results) == [Explained, Failure, Explained]
@@ -149,33 +149,33 @@ def test_what_is_drawn_from_weights_is_certified_by_weights(monkeypatch: pytest.
     assert results[1].code == "explanation_incomplete"
 
 
-def test_a_device_that_explains_another_class_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    spoil_one_image(monkeypatch, lambda outputs: outputs.classes[1].fill(99))
+def test_an_explanation_of_another_class_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    falsify_second_image(monkeypatch, lambda outputs: outputs.classes[1].fill(99))
     with Client(small_bundle().path, device="cpu") as client:
         assert kinds(client.explain(IMAGES, on_error="return")) == [Explained, Failure, Explained]
         assert kinds(client.explain(IMAGES, targets="fox", on_error="return")) == [Explained, Failure, Explained]
 
 
-def test_no_manifest_lifts_the_cap_of_the_tolerance(bundle: Path) -> None:
-    spoil_explanation(bundle, SPOILED[0])
+def test_a_manifest_cannot_raise_the_tolerance_above_its_cap(bundle: Path) -> None:
+    falsify_explanation(bundle, FALSIFIED[0])
     sign_again(bundle)
-    silence_the_self_test(bundle)
+    disable_the_self_test(bundle)
     edit_manifest(bundle, lambda document: document.update(tolerance=1.0))
     with Client(bundle, device="cpu") as client, pytest.raises(IncompleteExplanationError, match=r"tolerance 1\.0e-04"):
         client.explain(IMAGES[0])
 
 
-def test_one_incomplete_image_does_not_lose_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def spoil(outputs: Any) -> None:
+def test_an_incomplete_explanation_does_not_affect_other_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    def falsify(outputs: Any) -> None:
         outputs.contributions[1, 0, 3, 3] += 1
 
-    spoil_one_image(monkeypatch, spoil)
+    falsify_second_image(monkeypatch, falsify)
     with Client(small_bundle().path, device="cpu") as client:
         assert kinds(client.explain(IMAGES, on_error="return")) == [Explained, Failure, Explained]
 
 
-def test_a_network_that_says_nothing_yet_can_be_run(tmp_path: Path) -> None:
-    """Golden logits and W(x) of zero are no reason to fail."""
+def test_a_network_with_zero_output_passes_the_self_test(tmp_path: Path) -> None:
+    """Logits and W(x) of the golden record are zero; relative errors must not divide by zero."""
     network = copy.deepcopy(small_network())
     torch.nn.init.zeros_(network.head.weight)
     torch.nn.init.zeros_(network.head.bias)
@@ -186,7 +186,7 @@ def test_a_network_that_says_nothing_yet_can_be_run(tmp_path: Path) -> None:
     assert not result.explanations[0].contributions.any()
 
 
-def test_a_golden_record_that_is_none_is_refused(bundle: Path) -> None:
+def test_an_unreadable_golden_record_is_refused(bundle: Path) -> None:
     (bundle / "golden.npz").write_bytes(b"not a zip")
     sign_again(bundle)
     with pytest.raises(BundleError, match=r"golden\.npz cannot be read"):

@@ -1,4 +1,4 @@
-"""What a caller hands over is read when it is taken, whatever becomes of it afterwards."""
+"""Mutable images are read at once, so the caller may change them afterwards."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
-from support.bundles import (
-    SIZE,
-    cropped,
-    random_pixels,
-)
+from support.bundles import SIZE, cropped, random_pixels
 
 from bcos_sdk import Client, Explained, Failure
 from bcos_sdk.images import encode
 
 
-def test_one_image_alone_is_a_stream_of_one(client: Client, photograph: Path) -> None:
+def test_a_stream_accepts_a_single_image(client: Client, photograph: Path) -> None:
     (pixels,) = random_pixels(1)
     for image in (pixels, str(photograph), photograph.read_bytes(), Image.open(photograph).copy()):
         assert len(list(client.predict_stream(image))) == 1  # type: ignore[arg-type]
@@ -33,8 +29,8 @@ def levels(pixels: Any) -> int:
 
 
 @pytest.mark.parametrize("encoded", [False, True])
-def test_a_buffer_that_is_filled_again_is_read_in_time(client: Client, encoded: bool) -> None:
-    """The frames of a camera: one array, new contents for each image."""
+def test_a_buffer_may_be_reused_for_the_next_image(client: Client, encoded: bool) -> None:
+    """A camera writes all frames into one array."""
     shades = [0, 40, 80, 120, 160, 200, 240] * 3
     buffer = np.zeros((6, *SIZE), np.float32) if encoded else np.zeros((*SIZE, 3), np.uint8)
 
@@ -50,7 +46,7 @@ def test_a_buffer_that_is_filled_again_is_read_in_time(client: Client, encoded: 
         assert result.explanations[0].completeness.passed
 
 
-def test_the_frames_of_an_animation_are_seen_one_by_one(client: Client) -> None:
+def test_each_frame_of_an_animation_is_one_image(client: Client) -> None:
     shades = [0, 80, 160, 240] * 3
     file = io.BytesIO()
     first, *others = (Image.new("L", (64, 48), shade) for shade in shades)
@@ -62,7 +58,7 @@ def test_the_frames_of_an_animation_are_seen_one_by_one(client: Client) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["PNG", "WEBP", "BMP", "JPEG"])
-def test_a_picture_that_is_not_loaded_yet_can_be_shared(client: Client, suffix: str) -> None:
+def test_threads_may_share_a_lazily_opened_picture(client: Client, suffix: str) -> None:
     file = io.BytesIO()
     Image.fromarray(random_pixels(1, size=(400, 500))[0]).save(file, suffix)
     expected = client.predict(file.getvalue())[0].classes[0].logit
@@ -73,7 +69,7 @@ def test_a_picture_that_is_not_loaded_yet_can_be_shared(client: Client, suffix: 
                 assert prediction.classes[0].logit == pytest.approx(expected, rel=1e-4)
 
 
-def test_arrays_of_images_are_collections(client: Client) -> None:
+def test_an_array_with_a_batch_axis_is_a_collection(client: Client) -> None:
     images = random_pixels(3)
     assert client.predict(np.stack(images)) == client.predict(images)
     assert len(client.predict(np.stack([encode(cropped(image)) for image in images]))) == 3
@@ -90,7 +86,7 @@ class OddPath:
         return b"\xff.png"
 
 
-def test_sources_that_cannot_say_their_name_lose_nothing(client: Client, photograph: Path) -> None:
+def test_sources_whose_name_cannot_be_read_are_named_by_position(client: Client, photograph: Path) -> None:
     images: list[Any] = [photograph, Nameless(photograph.read_bytes()), OddPath(), Nameless(b"x")]
     good, nameless, odd, bad = client.explain(images, on_error="return")
     assert isinstance(good, Explained)
@@ -102,7 +98,7 @@ def test_sources_that_cannot_say_their_name_lose_nothing(client: Client, photogr
         assert type(one).from_json(one.to_json()) == one
 
 
-def test_every_failure_says_where_and_what_to_do(client: Client) -> None:
+def test_every_failure_has_a_source_and_a_hint(client: Client) -> None:
     images: list[Any] = [b"", "missing.png", 3, np.zeros((2, 2), np.float32), Image.new("F", (40, 40))]
     for place, failure in enumerate(client.explain(images, on_error="return")):
         assert isinstance(failure, Failure)

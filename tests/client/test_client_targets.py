@@ -1,4 +1,4 @@
-"""What callers may ask for, and what the explain graph is then asked for."""
+"""How the targets of a caller become targets of the explain graph."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def first(resolver: TargetResolver, targets: Any, top_k: int = 1) -> ResolvedTar
         ("mean", CLASSES),
     ],
 )
-def test_one_target(resolver: TargetResolver, target: Any, row: int) -> None:
+def test_a_class_or_the_mean_is_one_row(resolver: TargetResolver, target: Any, row: int) -> None:
     assert first(resolver, target) == ResolvedTargets((row,), ((0, None),))
 
 
@@ -53,23 +53,23 @@ def test_a_contrast_is_two_rows(resolver: TargetResolver, contrast: Any) -> None
     assert first(resolver, contrast) == ResolvedTargets((0, 1), ((0, 1),))
 
 
-def test_against_the_mean(resolver: TargetResolver) -> None:
+def test_a_contrast_with_the_mean_is_a_class_and_the_mean(resolver: TargetResolver) -> None:
     expected = ResolvedTargets((2, CLASSES), ((0, 1),))
     assert first(resolver, Contrast("fox")) == first(resolver, "fox vs mean") == expected
 
 
-def test_rows_are_shared(resolver: TargetResolver) -> None:
+def test_explanations_of_one_image_share_rows(resolver: TargetResolver) -> None:
     resolved = first(resolver, ["fox", Contrast("fox", "lynx"), "lynx", "fox vs mean", 2])
     assert resolved.rows == (2, 1, CLASSES)
     assert resolved.explanations == ((0, None), (0, 1), (1, None), (0, 2), (0, None))
 
 
-def test_the_most_likely_by_default(resolver: TargetResolver) -> None:
+def test_without_targets_the_most_likely_classes_are_explained(resolver: TargetResolver) -> None:
     assert first(resolver, None, 3) == ResolvedTargets((-1, -2, -3), ((0, None), (1, None), (2, None)))
-    assert first(resolver, None, 99).rows == tuple(range(-1, -CLASSES - 1, -1)), "all there are"
+    assert first(resolver, None, 99).rows == tuple(range(-1, -CLASSES - 1, -1)), "never more than there are classes"
 
 
-def test_lists_per_image_end_with_the_images(resolver: TargetResolver) -> None:
+def test_a_list_per_image_gives_one_entry_per_image_and_a_shared_list_has_no_end(resolver: TargetResolver) -> None:
     wanted: Any = [["fox"], [0, 1], ["lion"], (Contrast(1, 2),)]
     each = list(resolver.for_each_image(wanted, 1, 4))
     assert [type(one) for one in each] == [ResolvedTargets, ResolvedTargets, UnknownTargetError, ResolvedTargets]
@@ -81,19 +81,19 @@ def test_lists_per_image_end_with_the_images(resolver: TargetResolver) -> None:
 @pytest.mark.parametrize(
     ("targets", "kind", "message"),
     [
-        (-1, UnknownTargetError, r"no class -1(.|\n)*Classes are 0 to 6; top_k"),
+        (-1, UnknownTargetError, r"no class -1(.|\n)*Classes are 0 to 6(.|\n)*top_k"),
         (CLASSES, UnknownTargetError, "no class 7"),
         (True, UnknownTargetError, "no class True"),
-        ("lyns", UnknownTargetError, r"no class 'lyns'(.|\n)*Near it: lynx"),
-        ("crane", UnknownTargetError, r"Several classes are called so: 3, 4"),
-        ("BOXER", UnknownTargetError, r"Several classes are called so: 5, 6"),
+        ("lyns", UnknownTargetError, r"no class 'lyns'(.|\n)*Similar labels: lynx"),
+        ("crane", UnknownTargetError, r"Several classes have this label: 3, 4"),
+        ("BOXER", UnknownTargetError, r"Several classes have this label: 5, 6"),
         ("zzz", UnknownTargetError, "client.labels"),
         ("fox vs lion", UnknownTargetError, "no class 'lion'"),
-        (1.5, InputError, "1.5 is no target"),
+        (1.5, InputError, "1.5 is not a target"),
         ([], InputError, "empty"),
-        ([["fox"], "lynx"], InputError, "for each image or for all"),
+        ([["fox"], "lynx"], InputError, "mixes targets for all images with lists"),
         ([["fox"]], InputError, "targets for 1 images, but 2"),
-        (object(), InputError, "is no target"),
+        (object(), InputError, "is not a target"),
     ],
 )
 def test_wrong_targets_are_refused(resolver: TargetResolver, targets: Any, kind: type[BcosError], message: str) -> None:
@@ -101,7 +101,7 @@ def test_wrong_targets_are_refused(resolver: TargetResolver, targets: Any, kind:
         resolver.for_each_image(targets, 1, 2)
 
 
-def test_a_model_without_labels_is_asked_by_index() -> None:
+def test_a_model_without_labels_takes_class_indices() -> None:
     resolver = TargetResolver(small_bundle(labels=False).manifest)
     assert first(resolver, 3).rows == (3,)
     with pytest.raises(UnknownTargetError, match="no labels"):

@@ -1,4 +1,4 @@
-"""manifest.json: what a bundle holds, where it came from, and what was measured when it was made."""
+"""The manifest, manifest.json: the files of a bundle, the model, and the errors measured at export."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class _Record(BaseModel):
+    """A frozen record that refuses unknown keys."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -39,7 +41,7 @@ class FileRecord(_Record):
 
 
 class ModelRecord(_Record):
-    """Which network this is: its name, its Python class, and the hash of its weights before any folding."""
+    """Which network was exported: its name, its Python class, and the hash of its weights before export."""
 
     name: str
     module: str
@@ -47,10 +49,10 @@ class ModelRecord(_Record):
 
 
 class Parity(_Record):
-    """Distance from a float64 autograd oracle at one batch size, the worst over all probe images and targets.
+    """Errors against autograd in float64 at one batch size: the largest over all probe images and targets.
 
-    Relative in the 2-norm for logits, W(x) and contributions; for bias and residual relative to
-    Σ|contribution| + Σ|bias|.
+    Errors of logits, weights and contributions are relative in the 2-norm. Errors of bias and residual are relative to
+    the scale of the certificate.
     """
 
     batch: PositiveInt
@@ -63,42 +65,50 @@ class Parity(_Record):
 
 
 class Manifest(_Record):
-    """All that is needed to run a bundle, and to trust it."""
+    """Everything that is needed to run a bundle and to verify its files."""
 
     schema_version: Literal[1] = 1
     model: ModelRecord
     input: InputSpec
     classes: PositiveInt
+    """The number of classes."""
     labels: tuple[str, ...] | None
+    """The name of every class; None if the classes have no names."""
     probability: Literal["sigmoid", "softmax"]
     bias_terms: tuple[str, ...]
+    """The names of the terms of b(x), in the order of the output `bias_terms`."""
     ranks: PositiveInt
+    """The largest r of the target −r."""
     max_batch: PositiveInt
+    """The largest batch that was checked at export. A client computes at most this many images × targets at once."""
     precision: GraphPrecision = "fp32"
-    """Of convolutions and matrix products; everything else is computed in float."""
+    """Precision of convolutions and matrix products. Everything else is computed in float32."""
     float_layers: tuple[str, ...] = ()
-    """The layers of an fp16 bundle whose products stay in float, because in half the limits would not hold."""
+    """The layers of an fp16 bundle that stay in float32, because they exceed the limits in fp16."""
     tolerance: PositiveFloat
+    """Largest |residual| / scale of a complete explanation."""
     predict_graph: FileName
     explain_graph: FileName
     explain_rows_graph: FileName | None = None
-    """The same for one target per image, or targets of one image: what OpenVINO runs, if the bundle has it."""
+    """The explain graph in the layout ROWS, which OpenVINO runs; None in bundles of older versions."""
     weights: FileName
+    """The external data of the graphs, which share it."""
     golden: FileName
     opset: PositiveInt
     ir_version: PositiveInt
     versions: dict[str, str]
     rewrites: dict[str, NonNegativeInt]
+    """How often each simplification of the graphs was applied."""
     parity: tuple[Parity, ...]
     parity_limits: dict[str, PositiveFloat]
     files: dict[FileName, FileRecord]
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The named sizes of the contract's ports."""
+        """The sizes of the named axes of the contract's ports."""
         height, width = self.input.size
         return {"height": height, "width": width, "classes": self.classes, "bias_terms": len(self.bias_terms)}
 
     def to_json(self) -> str:
-        """Always the same text for the same manifest."""
+        """Return indented JSON with sorted keys, so that equal manifests give equal text."""
         return json.dumps(self.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
