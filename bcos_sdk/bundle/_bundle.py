@@ -14,7 +14,7 @@ from bcos_sdk._files import sha256_of
 from bcos_sdk._paths import builtin_dir
 from bcos_sdk.bundle._golden import Golden
 from bcos_sdk.bundle.manifest import SCHEMA_VERSION, FileRecord, Manifest
-from bcos_sdk.contract import EXPLAIN_INPUTS, PREDICT_INPUTS
+from bcos_sdk.contract import EXPLAIN_INPUTS, PREDICT_INPUTS, Layout
 from bcos_sdk.errors import BundleError, first_faults
 
 __all__ = ["MANIFEST", "Bundle", "InputShapes", "holds_bundle", "open_bundle"]
@@ -43,6 +43,11 @@ class Bundle:
     def explain_rows_graph(self) -> Path | None:
         name = self.manifest.explain_rows_graph
         return None if name is None else self.path / name
+
+    def explain_graph_for(self, layout: Layout) -> tuple[Path, Layout]:
+        """The explain graph in this layout and its layout. Bundles without a graph in ROWS have GRID instead."""
+        rows = self.explain_rows_graph
+        return (self.explain_graph, Layout.GRID) if layout is Layout.GRID or rows is None else (rows, Layout.ROWS)
 
     @property
     def graphs(self) -> tuple[Path, ...]:

@@ -1,4 +1,4 @@
-"""A device that answers when it is told to, and what to watch it with."""
+"""A backend that blocks until a test releases it, and helpers to observe the queue in front of it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from bcos_sdk import Client, Limits
 from bcos_sdk.backends import Device
+from bcos_sdk.backends.onnxruntime import CPU
 from bcos_sdk.client._deadline import Deadline
 from bcos_sdk.client._engine import Engine
 from bcos_sdk.contract import ExplainOutputs, Precision
@@ -20,9 +21,9 @@ PIXELS = random_pixels(12)
 
 
 class SlowBackend:
-    """Answers with zeros when it is let go, and remembers what it was asked."""
+    """Returns zeros after `go` is set, and records the size of each batch."""
 
-    device = Device("cpu")
+    device = Device(CPU)
     precision: Precision = "fp32"
 
     def __init__(self) -> None:
@@ -73,7 +74,7 @@ def explain(engine: Engine, targets: Any, count: int = 1, *, weights: bool = Fal
 def until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 20
     while not condition():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "the condition did not become true in 20 s"
         time.sleep(0.002)
 
 
@@ -82,7 +83,7 @@ def waiting(engine: Engine) -> int:
 
 
 class SlowClient(Client):
-    """A client whose device answers when it is told to."""
+    """A client with a `SlowBackend`."""
 
     def __init__(self, backend: SlowBackend, queue: int) -> None:
         super().__init__(small_bundle().path, device="cpu", limits=Limits(queue=queue))

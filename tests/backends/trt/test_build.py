@@ -12,11 +12,11 @@ from typing import Any
 
 import onnx
 import pytest
+from bcos_sdk.backends.tensorrt._process import run_worker
 from support.bundles import MAX_BATCH, SIZE, copy_of, sign_again, small_bundle
 
 from bcos_sdk._files import sha256_of
 from bcos_sdk.backends.tensorrt import EngineRecord, _build, build_engines
-from bcos_sdk.backends.tensorrt._process import run_worker
 from bcos_sdk.bundle import Bundle, open_bundle
 from bcos_sdk.errors import EngineError, OutputError
 

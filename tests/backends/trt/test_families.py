@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from bcos_sdk.backends.tensorrt._process import run_worker
 from support.halves import layers_with_halves, misplaced_halves
 from support.members import MEMBERS, Size, build_member, images, prepare, write_graphs
 from support.walking import execute, parse
 
-from bcos_sdk.backends.tensorrt._process import run_worker
 from bcos_sdk.contract import TOLERANCE_CAPS
 from bcos_sdk.models import build_model
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bcos_sdk.backends.tensorrt._process import run_worker
 from support.bundles import small_bundle
 
 from bcos_sdk.backends import Device, check_device
 from bcos_sdk.backends._driver import Driver, Gpu
 from bcos_sdk.backends.tensorrt import _flavours, _process, build_engines, choose_flavour
-from bcos_sdk.backends.tensorrt._process import run_worker
 from bcos_sdk.errors import DeviceError, EngineError, InputError, MissingExtraError
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bcos_sdk.backends._graphs import Tensor
+from bcos_sdk.backends.tensorrt._log import words_of
 from hypothesis import given
 from hypothesis import strategies as st
 from support.bundles import MAX_BATCH, SIZE, copy_of, cpu_backend, cropped, random_pixels, small_bundle
@@ -16,11 +18,9 @@ from support.gpu_machine import GpuMachine
 
 from bcos_sdk import Client
 from bcos_sdk.backends import Device, check_device, open_backend
-from bcos_sdk.backends._graphs import Tensor
 from bcos_sdk.backends.tensorrt import Engine, _flavours, key_for_gpu, obtain_engine
 from bcos_sdk.backends.tensorrt._cuda import Buffer, Cuda, PinnedBuffer
 from bcos_sdk.backends.tensorrt._graph import EngineGraph, Profile, choose_profile
-from bcos_sdk.backends.tensorrt._log import words_of
 from bcos_sdk.bundle import Bundle, open_bundle
 from bcos_sdk.errors import DeviceError, EngineError, InferenceError, OutOfMemoryError
 from bcos_sdk.images import encode
