@@ -6,10 +6,8 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,6 @@ import onnxruntime
 import pytest
 from support import gpu_machine
 from support.bundles import random_pixels, small_bundle
-from support.gpu_machine import uninstall
 
 from bcos_sdk import Client, _extras
 from bcos_sdk.backends import (
@@ -47,10 +44,8 @@ UseDriver = Callable[[Driver], None]
 @pytest.fixture
 def gpu_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     """An ONNX Runtime that was built with CUDA, and a TensorRT that is installed."""
-    tensorrt = ModuleType("tensorrt")
-    tensorrt.__spec__ = ModuleSpec("tensorrt", None)
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: PROVIDERS)
-    monkeypatch.setitem(sys.modules, "tensorrt", tensorrt)
+    gpu_machine.install_empty(monkeypatch, "tensorrt")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +127,7 @@ def test_the_cpu_needs_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_auto_logs_the_device_and_why_others_were_skipped(
     monkeypatch: pytest.MonkeyPatch, use_driver: UseDriver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    uninstall(monkeypatch, "openvino")
+    gpu_machine.uninstall(monkeypatch, "openvino")
     use_driver(Driver(problem="the NVIDIA driver reports no GPU"))
     with caplog.at_level(logging.INFO, "bcos_sdk"), Client(small_bundle().path, device="auto") as client:
         assert client.device == "cpu"

@@ -29,7 +29,7 @@ from support.gpu_machine import uninstall
 from support.tiny_onnx import write_onnx
 
 from bcos_sdk import Client
-from bcos_sdk.backends import Arrays, Device, _runtime, check_device, explain_specs, open_backend
+from bcos_sdk.backends import Arrays, Device, check_device, explain_specs, open_backend
 from bcos_sdk.backends.onnxruntime import CPU, CUDA
 from bcos_sdk.backends.openvino import OPENVINO, OpenvinoGraph, _graph
 from bcos_sdk.backends.tensorrt import TENSORRT
@@ -265,7 +265,8 @@ def test_a_package_that_cannot_be_imported_is_reported(monkeypatch: pytest.Monke
 
 def test_the_check_runs_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_device(DEVICE) is None
-    monkeypatch.setattr(_runtime, "_ADD", b"nothing")
+    open_onnx = OPENVINO.open_onnx
+    monkeypatch.setattr(OPENVINO, "open_onnx", lambda _source, index: open_onnx(b"nothing", index))
     assert "cannot load the graph" in str(check_device(DEVICE))
 
 

@@ -87,7 +87,7 @@ def test_weights_under_a_forged_manifest_fail_the_self_test(bundle: Path, change
     with Client(bundle, device="cpu") as client:
         for call in (client.predict, client.explain, client.predict):
             with pytest.raises(
-                SelfTestError, match="self-test failed on cpu: .* differ from the golden record"
+                SelfTestError, match=r"self-test failed on cpu: .* differ from the golden record"
             ) as caught:
                 call(IMAGES[0])
             assert (caught.value.code, caught.value.exit_code) == ("self_test_failed", 3)

@@ -10,7 +10,9 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -71,6 +73,14 @@ def install(monkeypatch: pytest.MonkeyPatch, cache: Path) -> GpuMachine:
     use_worker(monkeypatch, machine.work)
     monkeypatch.setenv("BCOS_SDK_CACHE", str(cache))
     return machine
+
+
+def install_empty(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
+    """Make these modules look as if they were installed. They are empty."""
+    for name in modules:
+        module = ModuleType(name)
+        module.__spec__ = ModuleSpec(name, None)
+        monkeypatch.setitem(sys.modules, name, module)
 
 
 def uninstall(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:

@@ -179,5 +179,5 @@ def test_enums_belong_to_the_version(classic: Bindings) -> None:
     assert tf32 is None
     assert strongly_typed is None
     assert (second_bit is None) == (classic.version == "10.16"), (
-        "the bit of a flag changes between versions, so flags are used by name"
+        "flags are used by name: their bits change between versions"
     )

@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 from support.bundles import small_bundle
-from support.gpu_machine import uninstall
+from support.gpu_machine import install_empty, uninstall
 
 from bcos_sdk.backends import Device, Driver, Gpu, check_device, probe_driver
 from bcos_sdk.backends.tensorrt import (
     TENSORRT,
-    _flavours,
-    _worker,
     build_engines,
     choose_flavour,
     flavour_problem,
@@ -54,17 +52,18 @@ def test_classic_tensorrt_builds_for_the_gpu_of_this_machine(
     monkeypatch: pytest.MonkeyPatch, use_driver: UseDriver
 ) -> None:
     use_driver(L4)
-    required: list[str] = []
-    monkeypatch.setattr(_flavours, "require", lambda *modules, purpose: required.extend(modules))
+    install_empty(monkeypatch, "tensorrt", "tensorrt_rtx")
     assert choose_flavour([], "fp32") == "tensorrt"
     assert choose_flavour(["8.9"], "fp32") == "tensorrt_rtx"
-    assert required == ["tensorrt", "tensorrt_rtx"]
 
 
-def test_a_flavour_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    uninstall(monkeypatch, "tensorrt_rtx")
+def test_a_flavour_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, use_driver: UseDriver) -> None:
+    use_driver(L4)
+    uninstall(monkeypatch, "tensorrt", "tensorrt_rtx")
     with pytest.raises(MissingExtraError, match="needs tensorrt_rtx"):
         choose_flavour(["8.9"], "fp32")
+    with pytest.raises(MissingExtraError, match="needs tensorrt,"):
+        choose_flavour([], "fp32")
 
 
 def test_the_version_comes_from_the_library() -> None:
@@ -135,13 +134,13 @@ def test_an_interrupted_caller_kills_its_worker(monkeypatch: pytest.MonkeyPatch)
 
     def remember(_command: Any, **options: Any) -> Any:
         started.append(start([sys.executable, "-c", "import time; time.sleep(60)"], **options))
+        started[0].stdout.read = interrupt
         return started[0]
 
-    def interrupt(*_: Any) -> str:
+    def interrupt() -> str:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(subprocess, "Popen", remember)
-    monkeypatch.setattr(_worker, "_exchange", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run_worker({"task": "version"})
     assert started[0].poll() is not None

@@ -129,7 +129,7 @@ SPOILT: dict[str, tuple[Callable[[Path], Any], str]] = {
     "flipped bit": (spoil_plan, "its hash differs from the record"),
     "longer": (
         lambda plan: plan.write_bytes(plan.read_bytes() + b"x"),
-        "not a regular file of at most the recorded size",
+        "of at most the recorded size",
     ),
     "link": (link_plan, "not a regular file"),
     "hard link": (lambda plan: os.link(plan, plan.with_name("elsewhere")), "not a regular file"),
