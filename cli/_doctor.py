@@ -11,7 +11,7 @@ import click
 
 from bcos_sdk._extras import installed_version
 from bcos_sdk._paths import cache_dir, store_dir
-from bcos_sdk.backends import Device, check_device, probe_driver
+from bcos_sdk.backends import check_device, list_devices, probe_driver
 from bcos_sdk.bundle import stored_bundles
 from bcos_sdk.cli._tables import pairs
 
@@ -67,19 +67,11 @@ def examine() -> dict[str, Any]:
         "executable": sys.executable,
         "packages": packages,
         "driver": driver.model_dump(mode="json"),
-        "devices": {str(device): check_device(device) for device in _devices(len(driver.gpus))},
+        "devices": {str(device): check_device(device) for device in list_devices()},
         "store": {"path": str(store_dir()), "models": stored_bundles()},
         "cache": str(cache_dir()),
         "warnings": warnings,
     }
-
-
-def _devices(gpus: int) -> list[Device]:
-    return [
-        Device("cpu"),
-        Device("openvino"),
-        *(Device(kind, index) for kind in ("cuda", "tensorrt") for index in range(max(1, gpus))),
-    ]
 
 
 def _text(found: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from support.gpu_machine import GpuMachine
 from support.slow import SlowBackend
 
 from bcos_sdk import Client
-from bcos_sdk.backends._driver import probe_driver
+from bcos_sdk.backends import Driver, probe_driver
 from bcos_sdk.bundle import Bundle
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -111,8 +111,15 @@ def client() -> Iterator[Client]:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[GpuMachine]:
-    """A machine with GPUs and TensorRT, as far as this package can tell."""
+    """A simulated machine with GPUs and TensorRT."""
     yield gpu_machine.install(monkeypatch, tmp_path / "cache")
+    gpu_machine.forget()
+
+
+@pytest.fixture
+def use_driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Driver], None]]:
+    """A function that replaces the driver of this machine until the test ends."""
+    yield lambda driver: gpu_machine.use_driver(monkeypatch, lambda: driver)
     gpu_machine.forget()
 
 

@@ -1,6 +1,6 @@
-"""Is there an NVIDIA driver that works, and which GPUs does it offer? Asked in a process of its own.
+"""Find the NVIDIA driver and its GPUs, in a child process.
 
-`cuInit` in the caller's process would spoil CUDA for its later forks, and a broken driver could end it.
+`cuInit` in this process would break CUDA in processes that are forked later, and a broken driver could crash it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-__all__ = ["Driver", "Gpu", "ask_driver", "probe_driver"]
+__all__ = ["Driver", "Gpu", "ask_driver", "gpu_problem", "probe_driver"]
 
 _SECONDS = 60
 _PROGRAM = """
@@ -27,7 +27,7 @@ except OSError:
 def ask(function, *arguments):
     status = getattr(cuda, function)(*arguments)
     if status:
-        sys.exit(f"the NVIDIA driver answers with CUDA error {status}")
+        sys.exit(f"the NVIDIA driver returned CUDA error {status}")
 
 def number(function, *arguments):
     answer = ctypes.c_int(0)
@@ -65,14 +65,14 @@ class _Answer(BaseModel):
 
 
 class Gpu(_Answer):
-    """The name of a GPU, and its compute capability as "8.9"."""
+    """A GPU: its name, and its compute capability, for example "8.9"."""
 
     name: str
     capability: str
 
 
 class Driver(_Answer):
-    """The GPUs that the driver offers, the CUDA it speaks and its own version; or why it offers none."""
+    """The driver: its GPUs, the newest CUDA version that it supports, and its own version. Or why there is none."""
 
     gpus: tuple[Gpu, ...] = ()
     cuda: str = "unknown"
@@ -82,26 +82,34 @@ class Driver(_Answer):
 
 @cache
 def probe_driver() -> Driver:
-    """The driver of this machine; asked once."""
+    """Return the driver of this machine. The child process runs once per process."""
     return ask_driver([sys.executable, "-I", "-c", _PROGRAM])
 
 
+def gpu_problem(index: int) -> str | None:
+    """Return why the GPU of that index cannot be used; None if the driver has it."""
+    driver = probe_driver()
+    if driver.problem is None and index >= len(driver.gpus):
+        return f"there are {len(driver.gpus)} GPUs, numbered from 0"
+    return driver.problem
+
+
 def ask_driver(command: Sequence[str]) -> Driver:
-    """Run a program that prints what the driver offers, or ends with the reason why it offers nothing."""
+    """Run a program that prints the driver as JSON, or exits with the reason why there is none."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:
-        return Driver(problem=f"the NVIDIA driver does not answer within {_SECONDS} s")
+        return Driver(problem=f"the NVIDIA driver did not respond within {_SECONDS} s")
     except OSError as error:
-        return Driver(problem=f"the NVIDIA driver could not be asked: {error}")
+        return Driver(problem=f"the NVIDIA driver could not be queried: {error}")
     if done.returncode < 0:
         return Driver(problem=f"the NVIDIA driver crashed with signal {-done.returncode}")
     if done.returncode:
         lines = done.stderr.strip().splitlines()
-        return Driver(problem=lines[-1] if lines else "the NVIDIA driver could not be asked")
+        return Driver(problem=lines[-1] if lines else "the NVIDIA driver could not be queried")
     lines = done.stdout.strip().splitlines()
     try:
         driver = Driver.model_validate_json(lines[-1] if lines else "")
     except ValidationError:
-        return Driver(problem="the NVIDIA driver could not be asked")
-    return driver if driver.gpus else Driver(problem="the NVIDIA driver sees no GPU")
+        return Driver(problem="the NVIDIA driver could not be queried")
+    return driver if driver.gpus else Driver(problem="the NVIDIA driver reports no GPU")

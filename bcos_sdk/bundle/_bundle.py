@@ -46,9 +46,10 @@ class Bundle:
         name = self.manifest.explain_rows_graph
         return None if name is None else self.path / name
 
-    def explain_graph_in(self, layout: Layout) -> Path | None:
-        """The explain graph in this layout; None if the bundle does not have it."""
-        return self.explain_graph if layout is Layout.GRID else self.explain_rows_graph
+    def explain_graph_for(self, layout: Layout) -> tuple[Path, Layout]:
+        """The explain graph in this layout and its layout. Bundles without a graph in ROWS have GRID instead."""
+        rows = self.explain_rows_graph
+        return (self.explain_graph, Layout.GRID) if layout is Layout.GRID or rows is None else (rows, Layout.ROWS)
 
     @property
     def graphs(self) -> tuple[Path, ...]:

@@ -10,10 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bcos_sdk.backends import Device
-from bcos_sdk.backends._graphs import Graph, Tensor
-from bcos_sdk.backends.onnxruntime._graph import open_session_graph
-from bcos_sdk.backends.openvino._graph import open_openvino_graph
+from bcos_sdk.backends import TensorSpec, open_graph, parse_device
 from bcos_sdk.cli.benchmark._torchvision import import_torchvision
 from bcos_sdk.registry import ModelSpec
 from bcos_sdk.registry.architectures import ViTConfig
@@ -103,16 +100,13 @@ def export_conventional(network: Any, size: tuple[int, int], path: Path) -> None
 
 def open_conventional(path: Path, device: str, threads: int, classes: int) -> Callable[[Floats], Floats] | None:
     """The forward of whole batches on that device; None if it is not run there."""
-    graph: Graph
-    if device == "cpu":
-        graph = open_session_graph(path, Device("cpu"), threads=threads, tf32=False)
-    elif device == "openvino":
-        graph = open_openvino_graph(path, threads=threads, in_parts=False)
-    else:
+    named = parse_device(device)
+    if named is None or named.runtime.on_gpu:
         return None
+    graph = open_graph(path, named, threads=threads)
 
     def forward(images: Floats) -> Floats:
-        logits = {"logits": Tensor((len(images), classes), "float32")}
+        logits = {"logits": TensorSpec((len(images), classes), "float32")}
         return graph.run({"image": images}, logits)["logits"]
 
     return forward

@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from bcos_sdk._extras import require
-from bcos_sdk.backends import open_backend
-from bcos_sdk.backends._devices import parse_device, problem_of, unavailable
+from bcos_sdk.backends import open_backend, parse_device
 from bcos_sdk.cli.benchmark._contenders import (
     conventional_contenders,
     our_contenders,
@@ -69,8 +68,7 @@ class Options:
                 raise DeviceUnavailableError(
                     "a benchmark names its devices", source=name, hint="Write for example --device cpu."
                 )
-            if (problem := problem_of(device)) is not None:
-                raise unavailable(device, problem)
+            device.require()
 
 
 def run_benchmark(

@@ -1,160 +1,191 @@
-"""Which device is used, and what is said when one cannot be: decided here without a GPU."""
+"""The choice of a device, and the error if it does not work; tested without a GPU."""
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnxruntime
 import pytest
-from support.bundles import cpu_backend, random_pixels, small_bundle
+from support import gpu_machine
+from support.bundles import random_pixels, small_bundle
 
-from bcos_sdk import Client
-from bcos_sdk.backends import Device, _devices, _open, open_backend
-from bcos_sdk.backends._devices import parse_device, problem_of
-from bcos_sdk.backends._driver import Driver, Gpu
-from bcos_sdk.backends._failures import translate_error
-from bcos_sdk.backends.onnxruntime import _sessions
-from bcos_sdk.backends.onnxruntime._sessions import check_session, foreign_nodes, provider_options
-from bcos_sdk.bundle import Bundle
-from bcos_sdk.contract import ExplainOutputs
+from bcos_sdk import Client, _extras
+from bcos_sdk.backends import (
+    RUNTIMES,
+    Arrays,
+    Device,
+    Driver,
+    Gpu,
+    Graph,
+    TensorSpec,
+    inference_error,
+    open_backend,
+    open_graph,
+    parse_device,
+)
+from bcos_sdk.backends.onnxruntime import CPU, CUDA, RECORD_ASSIGNMENT
+from bcos_sdk.backends.openvino import OPENVINO
+from bcos_sdk.backends.tensorrt import TENSORRT
 from bcos_sdk.errors import DeviceError, InferenceError, OutOfMemoryError, SelfTestError
 
 A, B = Gpu(name="Ada", capability="8.9"), Gpu(name="Blackwell", capability="12.0")
-ALL = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+PROVIDERS = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+
+UseDriver = Callable[[Driver], None]
 
 
 @pytest.fixture
-def gpu_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if ONNX Runtime had been built with CUDA, and TensorRT were installed."""
-    monkeypatch.setattr(_devices, "providers_of_runtime", lambda: ALL)
-    monkeypatch.setattr(_devices, "installed_flavours", lambda: ["tensorrt"])
-
-
-@pytest.fixture
-def no_openvino(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_devices, "is_installed", lambda _module: False)
-
-
-def with_driver(monkeypatch: pytest.MonkeyPatch, driver: Driver) -> None:
-    monkeypatch.setattr(_devices, "probe_driver", lambda: driver)
+def gpu_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ONNX Runtime that was built with CUDA, and a TensorRT that is installed."""
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: PROVIDERS)
+    gpu_machine.install_empty(monkeypatch, "tensorrt")
 
 
 @pytest.mark.parametrize(
     ("text", "device"),
     [
-        ("cpu", Device("cpu")),
-        ("cuda", Device("cuda", 0)),
-        ("cuda:1", Device("cuda", 1)),
-        ("tensorrt:2", Device("tensorrt", 2)),
-        ("openvino", Device("openvino")),
+        ("cpu", Device(CPU)),
+        ("cuda", Device(CUDA, 0)),
+        ("cuda:1", Device(CUDA, 1)),
+        ("tensorrt:2", Device(TENSORRT, 2)),
+        ("openvino", Device(OPENVINO)),
         ("auto", None),
     ],
 )
-def test_names(text: str, device: Device | None) -> None:
+def test_devices_are_parsed(text: str, device: Device | None) -> None:
     assert parse_device(text) == device
 
 
 @pytest.mark.parametrize("text", ["npu", "cpu:0", "openvino:0", "cuda:", "cuda:x", "tensorrt 1", ""])
-def test_other_names_are_refused_with_those_that_there_are(text: str) -> None:
+def test_other_names_are_refused_and_the_hint_lists_the_devices(text: str) -> None:
     with pytest.raises(DeviceError, match=r"there is no device") as caught:
         parse_device(text)
-    assert '"openvino"' in str(caught.value)
+    hint = 'Devices are "auto", "cpu", "openvino", "cuda", "cuda:1", "tensorrt", "tensorrt:1" and so on.'
+    assert caught.value.hint == hint
 
 
-def test_devices_are_named_in_full() -> None:
-    named = {Device("cpu"): "cpu", Device("openvino"): "openvino", Device("cuda"): "cuda:0"}
-    named[Device("tensorrt", 1)] = "tensorrt:1"
+def test_the_name_of_a_gpu_has_its_index() -> None:
+    named = {Device(CPU): "cpu", Device(OPENVINO): "openvino", Device(CUDA): "cuda:0"}
+    named[Device(TENSORRT, 1)] = "tensorrt:1"
     assert [str(device) for device in named] == list(named.values())
 
 
-def test_a_runtime_without_cuda_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_devices, "providers_of_runtime", lambda: ["CPUExecutionProvider"])
-    monkeypatch.setattr(_devices, "installed_version", {"onnxruntime": "1.31"}.get)
-    problem = problem_of(Device("cuda"))
+def test_auto_prefers_gpus_and_falls_back_to_the_cpu() -> None:
+    assert [runtime.name for runtime in RUNTIMES] == ["tensorrt", "cuda", "openvino", "cpu"]
+
+
+def test_an_onnxruntime_without_cuda_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    versions = {"onnxruntime": "1.31"}
+
+    def version(name: str) -> str:
+        if name not in versions:
+            raise PackageNotFoundError
+        return versions[name]
+
+    monkeypatch.setattr(_extras, "version", version)
+    problem = Device(CUDA).problem()
     assert problem is not None
     assert "this ONNX Runtime has no CUDA" in problem
     assert "bcos-sdk[gpu]" in problem
-    monkeypatch.setattr(_devices, "installed_version", lambda name: "1.31")
-    both = problem_of(Device("cuda"))
+    versions["onnxruntime-gpu"] = "1.31"
+    both = Device(CUDA).problem()
     assert both is not None
     assert "both installed and have overwritten each other" in both
 
 
-@pytest.mark.usefixtures("gpu_runtime")
-@pytest.mark.parametrize("kind", ["cuda", "tensorrt"])
-def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
-    with_driver(monkeypatch, Driver(problem="no NVIDIA driver is installed"))
-    with pytest.raises(DeviceError, match=rf"device {kind}:0 does not work here: no NVIDIA driver") as caught:
-        Client(small_bundle().path, device=kind)
+@pytest.mark.usefixtures("gpu_packages")
+@pytest.mark.parametrize("name", ["cuda", "tensorrt"])
+def test_a_missing_driver_is_reported(use_driver: UseDriver, name: str) -> None:
+    use_driver(Driver(problem="no NVIDIA driver is installed"))
+    with pytest.raises(DeviceError, match=rf"device {name}:0 does not work here: no NVIDIA driver") as caught:
+        Client(small_bundle().path, device=name)
     assert caught.value.code == "device_unavailable"
     assert 'device="cpu"' in str(caught.value)
 
 
-@pytest.mark.usefixtures("gpu_runtime")
-def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_driver(monkeypatch, Driver(gpus=(A, B)))
-    assert problem_of(Device("cuda", 1)) is None
-    assert problem_of(Device("cuda", 2)) == "there are 2 GPUs, numbered from 0"
+@pytest.mark.usefixtures("gpu_packages")
+def test_an_index_without_a_gpu_is_reported(use_driver: UseDriver) -> None:
+    use_driver(Driver(gpus=(A, B)))
+    assert Device(CUDA, 1).problem() is None
+    assert Device(CUDA, 2).problem() == "there are 2 GPUs, numbered from 0"
 
 
 def test_the_cpu_needs_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_devices, "probe_driver", lambda: pytest.fail("asked"))
-    assert problem_of(Device("cpu")) is None
+    gpu_machine.use_driver(monkeypatch, lambda: pytest.fail("the driver was probed"))
+    assert Device(CPU).problem() is None
 
 
-@pytest.mark.usefixtures("no_openvino")
-def test_auto_says_what_it_chose_and_why(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(_devices, "providers_of_runtime", lambda: ALL)
-    with_driver(monkeypatch, Driver(problem="the NVIDIA driver sees no GPU"))
+@pytest.mark.usefixtures("gpu_packages")
+def test_auto_logs_the_device_and_why_others_were_skipped(
+    monkeypatch: pytest.MonkeyPatch, use_driver: UseDriver, caplog: pytest.LogCaptureFixture
+) -> None:
+    gpu_machine.uninstall(monkeypatch, "openvino")
+    use_driver(Driver(problem="the NVIDIA driver reports no GPU"))
     with caplog.at_level(logging.INFO, "bcos_sdk"), Client(small_bundle().path, device="auto") as client:
         assert client.device == "cpu"
-    assert "device auto: cpu, since" in caplog.text
-    assert "device cuda:0 does not work here: the NVIDIA driver sees no GPU" in caplog.text
+    assert "device auto: cpu (skipped: " in caplog.text
+    assert "device cuda:0 does not work here: the NVIDIA driver reports no GPU" in caplog.text
     assert "pip install 'bcos-sdk[openvino]'" in caplog.text
 
 
-def all_but_tensorrt(device: Device) -> str | None:
-    return "it is not installed" if device.kind == "tensorrt" else None
+def cuda_by_cpu(monkeypatch: pytest.MonkeyPatch, open_graph: Any = CPU.open_graph) -> None:
+    """Let the CPU compute the graphs of "cuda"; TensorRT is not installed."""
+    monkeypatch.setattr(TENSORRT, "problem", lambda index: "it is not installed")
+    monkeypatch.setattr(CUDA, "problem", lambda index: None)
+    monkeypatch.setattr(OPENVINO, "problem", lambda index: "it is not installed")
+    monkeypatch.setattr(CUDA, "open_graph", open_graph)
 
 
-def test_auto_takes_a_gpu_that_works(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(_open, "problem_of", all_but_tensorrt)
-    monkeypatch.setattr(_open, "GraphBackend", Stand)
+def test_auto_uses_a_gpu_that_works(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    cuda_by_cpu(monkeypatch)
     with caplog.at_level(logging.INFO, "bcos_sdk"):
-        assert open_backend(small_bundle(), "auto").device == Device("cuda")
+        assert open_backend(small_bundle(), "auto").device == Device(CUDA)
     assert "device auto: cuda:0" in caplog.text
 
 
-def test_auto_does_not_take_a_gpu_that_computes_wrongly(
+class Wrong:
+    """A graph whose W(x) is 10 % too large."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def run(self, feed: Mapping[str, Any], outputs: Mapping[str, TensorSpec]) -> Arrays:
+        results = self._graph.run(feed, outputs)
+        return {name: value * 1.1 if name == "weights" else value for name, value in results.items()}
+
+    def close(self) -> None:
+        self._graph.close()
+
+
+def test_auto_skips_a_gpu_that_fails_the_self_test(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Wrong(Stand):
-        def explain(self, images: Any, targets: Any, *, weights: bool) -> ExplainOutputs:
-            outputs = super().explain(images, targets, weights=weights)
-            assert outputs.weights is not None
-            return dataclasses.replace(outputs, weights=outputs.weights * (1.0 if self.device.kind == "cpu" else 1.1))
-
-    monkeypatch.setattr(_open, "problem_of", all_but_tensorrt)
-    monkeypatch.setattr(_open, "GraphBackend", Wrong)
+    cuda_by_cpu(monkeypatch, lambda *arguments: Wrong(CPU.open_graph(*arguments)))
     with caplog.at_level(logging.INFO, "bcos_sdk"):
-        assert open_backend(small_bundle(), "auto").device == Device("cpu")
-    assert "weights of size" in caplog.text
+        assert open_backend(small_bundle(), "auto").device == Device(CPU)
+    assert "self-test failed on cuda:0: weights differ from the golden record by 1.0e-01" in caplog.text
     with pytest.raises(SelfTestError, match="on cuda:0"):
         open_backend(small_bundle(), "cuda")
 
 
-def test_auto_goes_on_where_the_driver_works_and_the_session_does_not(
+def test_auto_skips_a_gpu_whose_session_fails(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A driver, but no cuDNN: only the session shows it. This ONNX Runtime has no CUDA and so refuses as well."""
-    monkeypatch.setattr(_open, "problem_of", lambda device: "not here" if device.kind == "openvino" else None)
+    """With a driver but without cuDNN only the session fails. The ONNX Runtime of this test has no CUDA: the same."""
+    for runtime in (TENSORRT, CUDA):
+        monkeypatch.setattr(runtime, "problem", lambda index: None)
+    monkeypatch.setattr(OPENVINO, "problem", lambda index: "it is not installed")
     with caplog.at_level(logging.INFO, "bcos_sdk"):
-        assert open_backend(small_bundle(), "auto").device == Device("cpu")
-    assert "device auto: cpu, since" in caplog.text
+        assert open_backend(small_bundle(), "auto").device == Device(CPU)
+    assert "device auto: cpu (skipped: " in caplog.text
     assert "device cuda:0 does not work here" in caplog.text
     with pytest.raises(DeviceError, match="device cuda:0 does not work here"):
         open_backend(small_bundle(), "cuda")
@@ -162,23 +193,10 @@ def test_auto_goes_on_where_the_driver_works_and_the_session_does_not(
         open_backend(small_bundle(), "tensorrt")
 
 
-class Stand:
-    """A GPU, as far as a CPU can stand in for one."""
-
-    precision = "fp32"
-
-    def __init__(self, bundle: Bundle, device: Device, _open_graph: Any, *, tf32: bool) -> None:
-        self.device = device
-        self._cpu = cpu_backend(bundle)
-
-    def predict(self, images: Any) -> Any:
-        return self._cpu.predict(images)
-
-    def explain(self, images: Any, targets: Any, *, weights: bool) -> ExplainOutputs:
-        return self._cpu.explain(images, targets, weights=weights)
-
-    def close(self) -> None:
-        self._cpu.close()
+def test_tensorrt_opens_no_plain_onnx_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TENSORRT, "problem", lambda index: None)
+    with pytest.raises(DeviceError, match="TensorRT runs the graphs of a bundle only"):
+        open_graph(small_bundle().predict_graph, Device(TENSORRT))
 
 
 class Node:
@@ -195,7 +213,7 @@ class Part:
 
 
 class Session:
-    """What a session on a GPU would say of itself."""
+    """What a session on a GPU would report about itself."""
 
     def __init__(self, providers: list[str], *parts: Part) -> None:
         self._providers, self._parts = providers, parts
@@ -207,31 +225,31 @@ class Session:
         return self._parts
 
 
-def test_a_session_that_went_elsewhere_is_refused() -> None:
-    with pytest.raises(DeviceError, match="went to CPUExecutionProvider instead"):
-        check_session(Session(["CPUExecutionProvider"]), Device("cuda"))
+def test_a_session_with_another_provider_is_refused() -> None:
+    with pytest.raises(DeviceError, match="uses CPUExecutionProvider instead"):
+        CUDA.check_session(Session(["CPUExecutionProvider"]), 0)
 
 
-def test_a_session_that_leaves_work_to_the_cpu_is_refused() -> None:
+def test_a_session_that_computes_on_the_cpu_is_refused() -> None:
     fine = Part("CUDAExecutionProvider", Node("Conv", "conv1"))
-    sizes = Part("CPUExecutionProvider", Node("Shape", "shape"), Node("Concat", "sizes"))
+    shapes = Part("CPUExecutionProvider", Node("Shape", "shape"), Node("Concat", "shapes"))
     work = Part("CPUExecutionProvider", Node("ConvTranspose", "explain/layer1.0/ConvTranspose"))
-    check_session(Session(ALL, fine, sizes), Device("cuda"))
+    CUDA.check_session(Session(PROVIDERS, fine, shapes), 0)
     with pytest.raises(DeviceError, match=r"on the CPU: ConvTranspose explain/layer1.0/ConvTranspose"):
-        check_session(Session(ALL, fine, sizes, work), Device("cuda"))
+        CUDA.check_session(Session(PROVIDERS, fine, shapes, work), 0)
 
 
-def test_what_may_stay_on_the_cpu() -> None:
-    assert foreign_nodes([("Shape", "a"), ("Concat", "b"), ("Mul", "c"), ("Softmax", "d")]) == ["Mul c", "Softmax d"]
+def test_only_shapes_are_computed_on_the_cpu() -> None:
+    nodes = [Node("Shape", "a"), Node("Concat", "b"), Node("Mul", "c"), Node("Softmax", "d")]
+    with pytest.raises(DeviceError, match=r"these nodes on the CPU: Mul c, Softmax d\n"):
+        CUDA.check_session(Session(PROVIDERS, Part("CPUExecutionProvider", *nodes)), 0)
 
 
-def test_a_real_session_answers_these_questions() -> None:
-    """The names used above are those of ONNX Runtime: it is asked here where its nodes run."""
-    import onnxruntime
-
+def test_a_real_session_reports_the_provider_of_each_node() -> None:
+    """The stand-ins above have the names that ONNX Runtime uses."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    options.add_session_config_entry(_sessions._RECORD_ASSIGNMENT, "1")
+    options.add_session_config_entry(RECORD_ASSIGNMENT, "1")
     session = onnxruntime.InferenceSession(
         small_bundle().explain_graph, options, providers=["CPUExecutionProvider"], enable_fallback=False
     )
@@ -241,14 +259,14 @@ def test_a_real_session_answers_these_questions() -> None:
     assert {"Conv", "ConvTranspose", "MatMul"} <= operators
 
 
-def test_cpu_options() -> None:
-    assert provider_options(Device("cpu")) == [("CPUExecutionProvider", {})]
+def test_the_cpu_has_no_options() -> None:
+    assert (CPU.provider, CPU.provider_options(0)) == ("CPUExecutionProvider", {})
 
 
 @pytest.mark.parametrize("tf32", [False, True])
-def test_cuda_options_ask_for_full_precision_on_the_right_gpu(tf32: bool) -> None:
-    ((provider, options),) = provider_options(Device("cuda", 1), tf32=tf32)
-    assert provider == "CUDAExecutionProvider"
+def test_cuda_options_name_the_gpu_and_the_precision(tf32: bool) -> None:
+    options = CUDA.provider_options(1, tf32=tf32)
+    assert CUDA.provider == "CUDAExecutionProvider"
     assert (options["device_id"], options["use_tf32"]) == ("1", "1" if tf32 else "0")
 
 
@@ -263,21 +281,21 @@ def test_cuda_options_ask_for_full_precision_on_the_right_gpu(tf32: bool) -> Non
     ],
 )
 def test_out_of_memory_is_recognised(text: str) -> None:
-    error = translate_error(RuntimeError(text), 8)
+    error = inference_error(RuntimeError(text), 8)
     assert isinstance(error, OutOfMemoryError)
     assert error.retryable
     assert "batch of 8" in str(error)
     assert "max_batch" in str(error)
 
 
-def test_other_failures_keep_their_text() -> None:
-    assert isinstance(translate_error(MemoryError(), 1), OutOfMemoryError)
-    error = translate_error(RuntimeError("Non-zero status code returned while running Conv"), 2)
+def test_other_errors_keep_their_message() -> None:
+    assert isinstance(inference_error(MemoryError(), 1), OutOfMemoryError)
+    error = inference_error(RuntimeError("Non-zero status code returned while running Conv"), 2)
     assert type(error) is InferenceError
     assert "Conv" in str(error)
 
 
-def test_without_onnxruntime_the_extra_is_named(tmp_path: Path) -> None:
+def test_without_onnxruntime_the_error_names_the_extra(tmp_path: Path) -> None:
     program = f"""
 import sys
 sys.modules["onnxruntime"] = None
@@ -286,7 +304,7 @@ found = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "onnxruntime" else found(name, *rest)
 import bcos_sdk._extras
 bcos_sdk._extras.find_spec = importlib.util.find_spec
-from bcos_sdk import Client
+from bcos_sdk import Client, _extras
 try:
     Client({str(small_bundle().path)!r}, device="cpu")
 except ImportError as error:
@@ -298,9 +316,7 @@ except ImportError as error:
 
 
 @pytest.mark.gpu
-def test_cuda_says_what_the_cpu_says() -> None:
-    import numpy as np
-
+def test_cuda_and_cpu_agree() -> None:
     images = random_pixels(7)
     with Client(small_bundle().path, device="cuda") as gpu, Client(small_bundle().path, device="cpu") as cpu:
         assert gpu.device == "cuda:0"

@@ -1,4 +1,4 @@
-"""What the driver offers is asked where a crash does no harm."""
+"""The driver is probed in a child process, so that its crash is an answer and not a crash of this process."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bcos_sdk.backends import _driver
-from bcos_sdk.backends._driver import Driver, Gpu, ask_driver
+from bcos_sdk.backends import Driver, Gpu, _driver, probe_driver
+from bcos_sdk.backends._driver import ask_driver
 
 A, B = Gpu(name="Ada", capability="8.9"), Gpu(name="Blackwell", capability="12.0")
 
@@ -22,27 +22,27 @@ A, B = Gpu(name="Ada", capability="8.9"), Gpu(name="Blackwell", capability="12.0
             f"print({Driver(gpus=(A, B), cuda='13.1', version='580.65').model_dump_json()!r})",
             Driver(gpus=(A, B), cuda="13.1", version="580.65"),
         ),
-        ("""print('{"gpus": []}')""", Driver(problem="the NVIDIA driver sees no GPU")),
+        ("""print('{"gpus": []}')""", Driver(problem="the NVIDIA driver reports no GPU")),
         ("import sys; sys.exit('no NVIDIA driver is installed')", Driver(problem="no NVIDIA driver is installed")),
         ("import os; os.abort()", Driver(problem="the NVIDIA driver crashed with signal 6")),
-        ("import sys; sys.exit(3)", Driver(problem="the NVIDIA driver could not be asked")),
+        ("import sys; sys.exit(3)", Driver(problem="the NVIDIA driver could not be queried")),
     ],
 )
-def test_the_driver_is_asked_where_a_crash_does_no_harm(program: str, expected: Driver) -> None:
+def test_every_end_of_the_child_process_is_an_answer(program: str, expected: Driver) -> None:
     assert ask_driver([sys.executable, "-c", program]) == expected
 
 
-def test_a_driver_that_hangs_or_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_hangs_or_cannot_be_queried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_driver, "_SECONDS", 0.2)
-    assert "does not answer" in str(ask_driver([sys.executable, "-c", "import time; time.sleep(9)"]).problem)
-    assert "could not be asked" in str(ask_driver(["/no/such/program"]).problem)
+    assert "did not respond" in str(ask_driver([sys.executable, "-c", "import time; time.sleep(9)"]).problem)
+    assert "could not be queried" in str(ask_driver(["/no/such/program"]).problem)
 
 
 def test_the_real_probe_runs_and_agrees_with_torch() -> None:
     import torch
 
-    _driver.probe_driver.cache_clear()
-    driver = _driver.probe_driver()
+    probe_driver.cache_clear()
+    driver = probe_driver()
     assert bool(driver.gpus) == torch.cuda.is_available()
     assert (driver.problem is None) == bool(driver.gpus)
 
@@ -70,7 +70,8 @@ int nvmlSystemGetDriverVersion(char *version, unsigned size) { strncpy(version, 
 
 
 @pytest.mark.skipif(sys.platform != "linux" or not shutil.which("cc"), reason="needs Linux and a C compiler")
-def test_the_probe_reads_what_a_driver_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_probe_reads_the_answers_of_a_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver is two small C libraries."""
     for library, source in {"libcuda.so.1": LIBCUDA, "libnvidia-ml.so.1": LIBNVML}.items():
         (tmp_path / "source.c").write_text(source)
         subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / library, tmp_path / "source.c"], check=True)

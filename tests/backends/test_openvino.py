@@ -1,4 +1,4 @@
-"""OpenVINO as a device: chosen, refused, closed, and its failures as ours. Its results are those of the families."""
+"""OpenVINO as a device: how it is chosen, refused and closed, and its errors. Results: test_openvino_families."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from support.bundles import (
     sign_again,
     small_bundle,
 )
+from support.gpu_machine import uninstall
 from support.tiny_onnx import write_onnx
 
 from bcos_sdk import Client
-from bcos_sdk.backends import Device, _check, _devices, _open, check_device, open_backend
-from bcos_sdk.backends._graphs import Arrays, explain_outputs
-from bcos_sdk.backends.openvino import _graph as _openvino
-from bcos_sdk.backends.openvino._graph import OpenvinoGraph, open_openvino_graph
+from bcos_sdk.backends import Arrays, Device, check_device, explain_specs, open_backend
+from bcos_sdk.backends.onnxruntime import CPU, CUDA
+from bcos_sdk.backends.openvino import OPENVINO, OpenvinoGraph, _graph
+from bcos_sdk.backends.tensorrt import TENSORRT
 from bcos_sdk.bundle import open_bundle
 from bcos_sdk.errors import (
     BundleError,
@@ -43,18 +44,18 @@ from bcos_sdk.errors import (
 )
 
 pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="pip install 'bcos-sdk[openvino]'")
-ALONE = Device("openvino")
+DEVICE = Device(OPENVINO)
 
 
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """auto has OpenVINO and the CPU to choose from."""
-    gpus = {"cuda": "there is none", "tensorrt": "there is none"}
-    monkeypatch.setattr(_open, "problem_of", lambda device: gpus.get(device.kind) or _devices.problem_of(device))
+    """`auto` can use OpenVINO and the CPU."""
+    for runtime in (TENSORRT, CUDA):
+        monkeypatch.setattr(runtime, "problem", lambda index: "there is no GPU")
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_a_client_certifies_what_autograd_says(precision: Any) -> None:
+def test_a_client_explains_as_autograd_does(precision: Any) -> None:
     pixels = random_pixels(3)
     with Client(small_bundle(precision=precision).path, device="openvino", tf32=True) as client:
         assert client.device == "openvino"
@@ -66,12 +67,12 @@ def test_a_client_certifies_what_autograd_says(precision: Any) -> None:
             error = np.linalg.norm(explanation.weights - weights.numpy()) / weights.norm()
             assert error < (1e-5 if precision == "fp32" else 1e-2)
             assert explanation.completeness.passed
-            assert explanation.completeness.precision == precision, "tf32 is of GPUs"
+            assert explanation.completeness.precision == precision, "TF32 is for GPUs only"
             assert explanation.completeness.logit == pytest.approx(value, rel=1e-2, abs=1e-2)
 
 
-def test_it_computes_in_float_with_the_threads_it_is_given() -> None:
-    graph = open_openvino_graph(small_bundle().explain_graph, threads=1)
+def test_it_computes_in_float32_with_the_given_threads() -> None:
+    graph = OpenvinoGraph(small_bundle().explain_graph, threads=1)
     (request,) = graph._requests.values()
     compiled = request.get_compiled_model()
     assert compiled.get_property("INFERENCE_PRECISION_HINT").to_string() == "f32"
@@ -79,25 +80,25 @@ def test_it_computes_in_float_with_the_threads_it_is_given() -> None:
     assert compiled.get_property("NUM_STREAMS") == 1
 
 
-def test_results_stay_as_they_are_and_inputs_too() -> None:
-    graph = open_openvino_graph(small_bundle().explain_graph, threads=None)
+def test_runs_change_neither_inputs_nor_earlier_results() -> None:
+    graph = OpenvinoGraph(small_bundle().explain_graph, threads=None)
     kept = []
     for seed, (count, targets) in enumerate([(2, 1), (2, 1), (4, 2), (2, 1)]):
-        planned = explain_outputs(small_bundle().manifest, count, (count, targets), weights=True)
+        specs = explain_specs(small_bundle().manifest, count, (count, targets), weights=True)
         feed: Arrays = {"image": encoded_batch(count, seed), "targets": np.zeros((count, targets), np.int64)}
-        got = graph.run(feed, planned)
+        got = graph.run(feed, specs)
         assert {name: (one.shape, one.dtype.name) for name, one in got.items()} == {
-            name: (tensor.shape, tensor.dtype) for name, tensor in planned.items()
+            name: (spec.shape, spec.dtype) for name, spec in specs.items()
         }
         assert all(array.flags.owndata for array in got.values())
         np.testing.assert_array_equal(feed["image"], encoded_batch(count, seed))
         kept.append((got, {name: array.copy() for name, array in got.items()}))
     for got, copy in kept:
         for name, array in got.items():
-            np.testing.assert_array_equal(array, copy[name], err_msg="a later run wrote into an earlier result")
+            np.testing.assert_array_equal(array, copy[name], err_msg="a later run overwrote an earlier result")
 
 
-def test_w_of_x_is_given_on_request_only() -> None:
+def test_w_of_x_is_returned_on_request_only() -> None:
     backend = open_backend(small_bundle(), "openvino")
     assert backend.explain(encoded_batch(1), np.array([[0]]), weights=False).weights is None
     weights = backend.explain(encoded_batch(1), np.array([[0]]), weights=True).weights
@@ -105,7 +106,7 @@ def test_w_of_x_is_given_on_request_only() -> None:
     assert weights.shape == (1, 1, 6, *SIZE)
 
 
-def test_closing() -> None:
+def test_a_closed_backend_refuses_to_run() -> None:
     backend = open_backend(small_bundle(), "openvino")
     backend.predict(encoded_batch(2))
     backend.close()
@@ -117,14 +118,14 @@ def test_closing() -> None:
 @pytest.mark.parametrize(
     "image", [np.zeros((2, 6, 1, 1), np.float32), np.zeros((2, 6, *SIZE)), np.zeros((2, *SIZE), np.float32)]
 )
-def test_what_the_graph_does_not_take_is_refused(image: npt.NDArray[Any]) -> None:
-    """OpenVINO itself computes something."""
-    graph = open_openvino_graph(small_bundle().predict_graph, threads=None)
+def test_inputs_of_another_shape_or_dtype_are_refused(image: npt.NDArray[Any]) -> None:
+    """OpenVINO itself would accept them and compute wrong results."""
+    graph = OpenvinoGraph(small_bundle().predict_graph, threads=None)
     with pytest.raises(InferenceError, match="failed on a batch of 2: image is float"):
         graph.run({"image": image}, {})
 
 
-def test_a_broken_graph(tmp_path: Path) -> None:
+def test_a_damaged_graph_is_a_bundle_error(tmp_path: Path) -> None:
     folder = copy_of(small_bundle(), tmp_path / "bundle")
     (folder / "explain_rows.onnx").write_bytes(b"\x08\x0a garbage")
     sign_again(folder)
@@ -136,44 +137,45 @@ def test_a_broken_graph(tmp_path: Path) -> None:
     assert "Export the model again" in str(caught.value)
 
 
-def test_an_operator_that_it_lacks_is_named(tmp_path: Path) -> None:
+def test_an_operator_that_openvino_lacks_is_named(tmp_path: Path) -> None:
     path = write_onnx(tmp_path / "explain.onnx", [helper.make_node("Det", ["x"], ["y"])], x=[2, 2], y=[])
     with pytest.raises(DeviceError, match=r"device openvino does not work here: .* explain\.onnx: .*Det") as caught:
-        open_openvino_graph(path, threads=None)
+        OpenvinoGraph(path, threads=None)
     assert 'device="cpu"' in str(caught.value)
 
 
-def test_a_graph_that_does_not_compile_is_a_matter_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_openvino, "_options", lambda _threads: {"NUM_STREAMS": "many"})
-    with pytest.raises(DeviceError, match=r"OpenVINO does not compile predict\.onnx"):
-        open_openvino_graph(small_bundle().predict_graph, threads=None)
+def test_a_graph_that_does_not_compile_is_a_device_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_graph, "_options", lambda _threads: {"NUM_STREAMS": "many"})
+    with pytest.raises(DeviceError, match=r"OpenVINO cannot compile predict\.onnx"):
+        OpenvinoGraph(small_bundle().predict_graph, threads=None)
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("Failed to allocate 205520896 bytes of memory")])
-def test_no_memory_to_load_it(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_too_little_memory_to_load_a_graph(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fail(_model: Any) -> None:
         raise error
 
-    monkeypatch.setattr(_openvino, "repair", fail)
+    monkeypatch.setattr(_graph, "rewrite", fail)
     with pytest.raises(OutOfMemoryError, match=r"predict\.onnx does not fit"):
-        open_openvino_graph(small_bundle().predict_graph, threads=None)
+        OpenvinoGraph(small_bundle().predict_graph, threads=None)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_targets_that_do_not_fit_leave_a_graph_that_runs_fewer(threads: int) -> None:
-    """OpenVINO's own request would fail on them as well, and keep the memory."""
+def test_after_running_out_of_memory_fewer_targets_run(threads: int) -> None:
+    """OpenVINO's own request would keep the memory and fail on fewer targets as well."""
     program = f"""
 import resource
 from pathlib import Path
 import numpy as np
-from bcos_sdk.backends._graphs import Tensor
-from bcos_sdk.backends.openvino._graph import open_openvino_graph
+from bcos_sdk.backends import TensorSpec
+from bcos_sdk.backends.openvino import OpenvinoGraph
 from bcos_sdk.errors import OutOfMemoryError
 
-graph = open_openvino_graph(Path({str(small_bundle().explain_rows_graph)!r}), threads={threads})
+graph = OpenvinoGraph(Path({str(small_bundle().explain_rows_graph)!r}), threads={threads})
 image = np.zeros((1, 6, {SIZE[0]}, {SIZE[1]}), np.float32)
 few, many = (
-    ({{"image": image, "targets": np.zeros(n, np.int64)}}, {{"logits": Tensor((1, 7), "float32")}}) for n in (2, 20000)
+    ({{"image": image, "targets": np.zeros(n, np.int64)}}, {{"logits": TensorSpec((1, 7), "float32")}})
+    for n in (2, 20000)
 )
 before = graph.run(*few)["logits"]
 pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -189,17 +191,20 @@ except OutOfMemoryError as error:
 
 
 @pytest.mark.usefixtures("no_gpu")
-def test_auto_takes_it_before_the_cpu_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_auto_prefers_it_to_the_cpu_and_logs_why(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "bcos_sdk"):
         backend = open_backend(small_bundle(), "auto")
-    assert backend.device == ALONE
-    assert "device auto: openvino, since device tensorrt:0 does not work here: there is none; device" in caplog.text
+    assert backend.device == DEVICE
+    skipped = [f"device {name} does not work here: there is no GPU" for name in ("tensorrt:0", "cuda:0")]
+    assert f"device auto: openvino (skipped: {'; '.join(skipped)})" in caplog.text
 
 
 @pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize("fault", ["wrong weights", "no operator", "broken graph", "no memory"])
-def test_auto_goes_on_to_the_cpu(fault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """What is wrong with the explain graph shows before anything was asked of it."""
+def test_auto_falls_back_to_the_cpu(
+    fault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The self-test on opening finds what is wrong with the explain graph."""
     run, errors = OpenvinoGraph.run, {"no operator": DeviceError, "broken graph": BundleError}
 
     def faulty(self: OpenvinoGraph, feed: Any, outputs: Any) -> Any:
@@ -212,20 +217,20 @@ def test_auto_goes_on_to_the_cpu(fault: str, monkeypatch: pytest.MonkeyPatch, ca
 
     monkeypatch.setattr(OpenvinoGraph, "run", faulty)
     with caplog.at_level(logging.INFO, "bcos_sdk"):
-        assert open_backend(small_bundle(), "auto").device == Device("cpu")
-    assert "device auto: cpu, since" in caplog.text
-    assert ("weights of size" if fault == "wrong weights" else fault) in caplog.text
+        assert open_backend(small_bundle(), "auto").device == Device(CPU)
+    assert "device auto: cpu (skipped: " in caplog.text
+    assert ("weights differ from the golden record" if fault == "wrong weights" else fault) in caplog.text
 
 
-def test_by_name_each_graph_is_loaded_and_tested_when_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_name_each_graph_is_loaded_on_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
-    load = OpenvinoGraph.load
+    open_graph = OPENVINO.open_graph
 
-    def watched(self: OpenvinoGraph) -> None:
-        loaded.append(self._name)
-        load(self)
+    def watched(graph: Path, *arguments: Any) -> Any:
+        loaded.append(graph.name)
+        return open_graph(graph, *arguments)
 
-    monkeypatch.setattr(OpenvinoGraph, "load", watched)
+    monkeypatch.setattr(OPENVINO, "open_graph", watched)
     backend = open_backend(small_bundle(), "openvino")
     assert loaded == []
     backend.predict(encoded_batch(1))
@@ -234,7 +239,7 @@ def test_by_name_each_graph_is_loaded_and_tested_when_it_is_used(monkeypatch: py
     assert loaded == ["predict.onnx", "explain_rows.onnx"]
 
 
-def test_a_device_that_computes_wrongly_is_refused(tmp_path: Path) -> None:
+def test_changed_weights_fail_the_self_test(tmp_path: Path) -> None:
     folder = copy_of(small_bundle(), tmp_path / "bundle")
     weights = np.fromfile(folder / "weights.bin", np.float32)
     (weights * 1.01).astype(np.float32).tofile(folder / "weights.bin")
@@ -243,29 +248,30 @@ def test_a_device_that_computes_wrongly_is_refused(tmp_path: Path) -> None:
         open_backend(open_bundle(folder), "openvino").predict(encoded_batch(1))
 
 
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_devices, "is_installed", lambda _module: False)
+def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    uninstall(monkeypatch, "openvino")
     with pytest.raises(DeviceError, match=r"OpenVINO is not installed; pip install 'bcos-sdk\[openvino\]'"):
         Client(small_bundle().path, device="openvino")
-    assert "bcos-sdk[openvino]" in str(check_device(ALONE))
+    assert "bcos-sdk[openvino]" in str(check_device(DEVICE))
 
 
-def test_a_package_that_cannot_be_imported_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_cannot_be_imported_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_name: str) -> Any:
         raise ImportError("libtbb.so.12: cannot open shared object file")
 
-    monkeypatch.setattr(_openvino, "import_module", fail)
-    assert "OpenVINO cannot be imported: libtbb.so.12" in str(check_device(ALONE))
+    monkeypatch.setattr(_graph, "import_module", fail)
+    assert "OpenVINO cannot be imported: libtbb.so.12" in str(check_device(DEVICE))
 
 
-def test_the_device_is_tried_for_real(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert check_device(ALONE) is None
-    monkeypatch.setattr(_check, "_ADD", b"nothing")
-    assert "cannot load the graph" in str(check_device(ALONE))
+def test_the_check_runs_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_device(DEVICE) is None
+    open_onnx = OPENVINO.open_onnx
+    monkeypatch.setattr(OPENVINO, "open_onnx", lambda _source, index: open_onnx(b"nothing", index))
+    assert "cannot load the graph" in str(check_device(DEVICE))
 
 
-def test_it_needs_no_onnxruntime_and_tells_nobody(photograph: Path, tmp_path: Path) -> None:
-    """Its import would write an identifier into the home folder and send a message from a thread."""
+def test_it_needs_no_onnxruntime_and_sends_no_telemetry(photograph: Path, tmp_path: Path) -> None:
+    """A plain import of OpenVINO writes an identifier into the home folder and sends a message from a thread."""
     program = f"""
 import sys, threading
 sys.modules["onnxruntime"] = None

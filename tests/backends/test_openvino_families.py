@@ -1,4 +1,4 @@
-"""OpenVINO explains every family as autograd in float64 does, and as ONNX Runtime does."""
+"""OpenVINO agrees with float64 autograd and with ONNX Runtime on every family of networks."""
 
 from __future__ import annotations
 
@@ -18,32 +18,31 @@ from support.members import CLASSES, MEMBERS, Size, build_member, images, prepar
 from support.tiny_onnx import write_onnx
 from torch import Tensor, nn
 
-from bcos_sdk.backends import Device
-from bcos_sdk.backends._graphs import Graph
-from bcos_sdk.backends._graphs import Tensor as Planned
-from bcos_sdk.backends.onnxruntime._graph import open_session_graph
-from bcos_sdk.backends.openvino._graph import open_openvino_graph
+from bcos_sdk.backends import Device, Graph, TensorSpec, open_graph
+from bcos_sdk.backends.onnxruntime import CPU
+from bcos_sdk.backends.openvino import OpenvinoGraph
 from bcos_sdk.contract import explain_grid_by_rows
 from bcos_sdk.exporters.verify import Truth, consult
 from bcos_sdk.models import build_model
 
 pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="pip install 'bcos-sdk[openvino]'")
 
-# Rows of W(x) differ from the truth by up to 2e-5 of their norm; a weight taken the wrong way round by 0.3 and more.
+# Correct rows of W(x) differ from the truth by up to 2e-5 of their norm; a transposed weight gives 0.3 and more.
 TOLERANCE = 1e-4
-FULL_SIZE_TOLERANCE = 1e-3  # depth with random weights loses digits
+FULL_SIZE_TOLERANCE = 1e-3  # deep networks with random weights amplify rounding errors
 HALF_TOLERANCE = 2e-2
 TARGETS = torch.tensor([[0, -1, CLASSES], [2, -2, 1], [-3, 4, 5]])  # classes, ranks, and the mean of all logits
 LAYOUTS = ["explain", "explain_rows"]
 SHAPES = [(1, 1), (1, 3), (3, 1), (3, 3)]
-# Square weights that are used both ways, in convolutions and products, and averages that are spread out again.
+# They have square weights that the explain graph transposes, in convolutions and matrix products, and averages whose
+# transpose is a broadcast.
 TELLING = ["ResNet with bottlenecks", "SimpleViT", "VGG", "DenseNet"]
 FULL_SIZE = ["resnet50", "densenet121", "vgg11_bnu", "convnext_tiny", "simple_vit_ti_patch16_224", "vitc_ti_patch1_14"]
 
 
 @dataclass(frozen=True)
 class Case:
-    """Images, what autograd says of them, and each graph in both runtimes."""
+    """Images, their explanations by autograd, and each graph in both runtimes."""
 
     images: Tensor
     truth: Truth
@@ -59,8 +58,8 @@ def case_of(network: nn.Module, size: Size, folder: Path, targets: Tensor = TARG
         x,
         consult(network, x, targets),
         onnx.load(paths["explain"], load_external_data=False).graph.output[-1].type.tensor_type.shape.dim[2].dim_value,
-        {name: open_openvino_graph(path, threads=4) for name, path in paths.items()},  # two images at once, and one
-        {name: open_session_graph(path, Device("cpu"), threads=2, tf32=False) for name, path in paths.items()},
+        {name: OpenvinoGraph(path, threads=4) for name, path in paths.items()},  # runs of two images and of one
+        {name: open_graph(path, Device(CPU), threads=2) for name, path in paths.items()},
     )
 
 
@@ -73,26 +72,26 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def explained(
     case: Case, graphs: dict[str, Graph], layout: str, targets: Tensor, *, weights: bool = True
 ) -> dict[str, npt.NDArray[Any]]:
-    """Of the first images, one per row of targets."""
+    """Explain the first images, one for each row of targets."""
 
     def run(x: npt.NDArray[Any], rows: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
         size = x.shape[2:]
-        planned = {
-            "logits": Planned((len(x), case.truth.logits.shape[1]), "float32"),
-            "classes": Planned(rows.shape, "int64"),
-            "contributions": Planned((*rows.shape, *size), "float32"),
-            "bias_terms": Planned((*rows.shape, case.terms), "float32"),
+        specs = {
+            "logits": TensorSpec((len(x), case.truth.logits.shape[1]), "float32"),
+            "classes": TensorSpec(rows.shape, "int64"),
+            "contributions": TensorSpec((*rows.shape, *size), "float32"),
+            "bias_terms": TensorSpec((*rows.shape, case.terms), "float32"),
         }
         if weights:
-            planned["weights"] = Planned((*rows.shape, 6, *size), "float32")
-        return graphs[layout].run({"image": x, "targets": rows}, planned)
+            specs["weights"] = TensorSpec((*rows.shape, 6, *size), "float32")
+        return graphs[layout].run({"image": x, "targets": rows}, specs)
 
     x, grid = case.images[: len(targets)].numpy(), targets.contiguous().numpy()
     return run(x, grid) if layout == "explain" else explain_grid_by_rows(run, x, grid)
 
 
 def worst(value: npt.NDArray[Any], truth: Any, axes: int) -> float:
-    """Over all rows ‖value − truth‖ / ‖truth‖; the last axes are those of a row."""
+    """The largest ‖value − truth‖ / ‖truth‖ of all rows; a row has the last `axes` axes."""
     got, want = torch.from_numpy(value).double(), torch.as_tensor(truth).double()
     assert got.shape == want.shape
     got, want = got.flatten(-axes), want.flatten(-axes)
@@ -108,7 +107,7 @@ def check(got: dict[str, npt.NDArray[Any]], truth: Truth, tolerance: float) -> N
 
 
 def residual(got: dict[str, npt.NDArray[Any]]) -> float:
-    """What the certificate measures, the worst of all targets."""
+    """The largest |residual| / scale of the certificates of all targets."""
     logits = np.concatenate([got["logits"], got["logits"].mean(1, keepdims=True)], axis=1).astype(np.float64)
     chosen = np.take_along_axis(logits, got["classes"], axis=1)
     pixels, terms = got["contributions"].astype(np.float64), got["bias_terms"].astype(np.float64)
@@ -119,9 +118,7 @@ def residual(got: dict[str, npt.NDArray[Any]]) -> float:
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize(("count", "targets"), SHAPES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_family_is_explained_as_by_autograd(
-    case: Case, layout: str, count: int, targets: int, weights: bool
-) -> None:
+def test_explanations_agree_with_autograd(case: Case, layout: str, count: int, targets: int, weights: bool) -> None:
     asked = TARGETS[:count, :targets]
     got = explained(case, case.openvino, layout, asked, weights=weights)
     assert ("weights" in got) is weights
@@ -137,23 +134,23 @@ def test_every_family_is_explained_as_by_autograd(
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_every_family_is_predicted_as_by_torch(case: Case, count: int) -> None:
+def test_predictions_agree_with_torch(case: Case, count: int) -> None:
     feed = {"image": case.images[:count].numpy()}
-    logits = case.openvino["predict"].run(feed, {"logits": Planned((count, CLASSES), "float32")})["logits"]
+    logits = case.openvino["predict"].run(feed, {"logits": TensorSpec((count, CLASSES), "float32")})["logits"]
     assert worst(logits, case.truth.logits[:count], 1) < TOLERANCE / 10
 
 
 @pytest.mark.parametrize("name", TELLING)
-def test_half_precision_is_within_its_limits(name: str, tmp_path: Path) -> None:
+def test_fp16_is_within_its_limits(name: str, tmp_path: Path) -> None:
     case = case_of(build_member(name), MEMBERS[name][0], tmp_path, half=True)
     for layout in LAYOUTS:
         got = explained(case, case.openvino, layout, TARGETS)
         check(got, case.truth, HALF_TOLERANCE)
-        assert residual(got) < 1e-5, "what is computed in float adds up as float does"
+        assert residual(got) < 1e-5, "the certificate is computed in float32"
 
 
-def test_a_square_matrix_is_used_both_ways(tmp_path: Path) -> None:
-    """OpenVINO left to itself multiplies with the same one twice."""
+def test_a_square_matrix_and_its_transpose_are_told_apart(tmp_path: Path) -> None:
+    """Without the rewrite, OpenVINO multiplies with the same matrix twice."""
     matrix = np.random.default_rng(0).standard_normal((24, 24)).astype(np.float32)
     x = np.random.default_rng(1).random((2, 24), np.float32)
     nodes = [
@@ -162,7 +159,7 @@ def test_a_square_matrix_is_used_both_ways(tmp_path: Path) -> None:
         helper.make_node("MatMul", ["there", "w"], ["y"]),
     ]
     path = write_onnx(tmp_path / "graph.onnx", nodes, x=[24], y=[24], weights={"w": matrix})
-    got = open_openvino_graph(path, threads=1).run({"x": x}, {"y": Planned((2, 24), "float32")})["y"]
+    got = OpenvinoGraph(path, threads=1).run({"x": x}, {"y": TensorSpec((2, 24), "float32")})["y"]
     assert worst(got, x.astype(np.float64) @ matrix.T @ matrix, 1) < 1e-6
 
 

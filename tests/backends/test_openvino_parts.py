@@ -1,4 +1,4 @@
-"""What OpenVINO compiles: graphs for some images at a time, with norms in one pass."""
+"""The sizes that OpenVINO compiles a graph for, and sums of squares that become norms."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ from onnx import helper
 from support.bundles import copy_of, encoded_batch, small_bundle
 from support.tiny_onnx import write_onnx
 
-from bcos_sdk.backends import Device, open_backend
-from bcos_sdk.backends._graphs import Arrays, Tensor, explain_outputs
-from bcos_sdk.backends.onnxruntime._graph import open_session_graph
-from bcos_sdk.backends.openvino import _graph as _openvino
-from bcos_sdk.backends.openvino._graph import OpenvinoGraph, images_at_once, open_openvino_graph
-from bcos_sdk.backends.openvino._tuning import join_norms
+from bcos_sdk.backends import Arrays, Device, TensorSpec, explain_specs, open_backend, open_graph
+from bcos_sdk.backends.onnxruntime import CPU
+from bcos_sdk.backends.openvino import OpenvinoGraph, images_per_run, import_openvino, join_norms
 from bcos_sdk.bundle import open_bundle
 from bcos_sdk.errors import SelfTestError
 
@@ -25,32 +22,34 @@ pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="pip insta
 
 
 @pytest.mark.parametrize(("threads", "sizes"), [(1, {1}), (2, {1}), (5, {1, 2}), (8, {1, 2, 4})])
-def test_batches_run_in_parts_that_the_graph_was_compiled_for(threads: int, sizes: set[int]) -> None:
+def test_batches_run_in_parts_of_a_few_compiled_sizes(threads: int, sizes: set[int]) -> None:
     path = small_bundle().explain_rows_graph
     assert path is not None
-    graph = open_openvino_graph(path, threads=threads)
+    graph = OpenvinoGraph(path, threads=threads)
     feed: Arrays = {"image": encoded_batch(7), "targets": np.arange(7) - 1}
-    planned = explain_outputs(small_bundle().manifest, 7, (7,), weights=True)
-    got = graph.run(feed, planned)
-    assert {size for form in graph._requests for _name, size in form} == sizes
-    expected = open_session_graph(path, Device("cpu"), threads=1, tf32=False).run(feed, planned)
+    specs = explain_specs(small_bundle().manifest, 7, (7,), weights=True)
+    got = graph.run(feed, specs)
+    assert {size for sizes in graph._requests for _name, size in sizes} == sizes
+    expected = open_graph(path, Device(CPU), threads=1).run(feed, specs)
     for name, array in got.items():
-        assert array.shape == planned[name].shape
+        assert array.shape == specs[name].shape
         np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize(("threads", "images"), [(1, 1), (2, 1), (3, 1), (4, 2), (7, 2), (8, 4), (16, 8), (64, 8)])
-def test_more_threads_take_more_images_at_once(threads: int, images: int) -> None:
-    assert images_at_once(threads) == images
+def test_more_threads_run_more_images_at_once(threads: int, images: int) -> None:
+    assert images_per_run(threads) == images
 
 
 @pytest.mark.parametrize(("images", "targets"), [(2, 1), (1, 2)])
-def test_each_size_proves_itself_before_it_is_used(images: int, targets: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of the programs that a graph is compiled to is wrong, and its explanations add up all the same."""
+def test_each_size_is_self_tested_before_its_first_use(
+    images: int, targets: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiled graph of one size is wrong, but its explanations are complete, so no certificate shows it."""
     run_part = OpenvinoGraph._run_part
 
-    def faulty(self: OpenvinoGraph, feed: Arrays, form: Any, results: Arrays, part: slice) -> None:
-        run_part(self, feed, form, results, part)
+    def faulty(self: OpenvinoGraph, feed: Arrays, sizes: Any, results: Arrays, part: slice) -> None:
+        run_part(self, feed, sizes, results, part)
         if max(len(array) for array in feed.values()) == 2:
             for name in {"logits", "contributions", "bias_terms", "weights"} & results.keys():
                 results[name][part] *= 1.2
@@ -62,7 +61,7 @@ def test_each_size_proves_itself_before_it_is_used(images: int, targets: int, mo
         backend.explain(encoded_batch(images), np.zeros((images, targets), np.int64), weights=False)
 
 
-def test_files_that_change_later_do_not_change_what_runs(tmp_path: Path) -> None:
+def test_files_that_change_after_loading_have_no_effect(tmp_path: Path) -> None:
     folder = copy_of(small_bundle(), tmp_path / "bundle")
     backend = open_backend(open_bundle(folder), "openvino", threads=4)
     before = backend.explain(encoded_batch(1), np.array([[0]]), weights=False)
@@ -73,38 +72,37 @@ def test_files_that_change_later_do_not_change_what_runs(tmp_path: Path) -> None
     np.testing.assert_allclose(after.contributions[0], before.contributions[0], rtol=1e-4, atol=1e-6)
 
 
-def test_targets_of_one_image_share_a_compiled_graph() -> None:
+def test_any_number_of_targets_of_one_image_share_a_compiled_graph() -> None:
     path = small_bundle().explain_rows_graph
     assert path is not None
-    graph = open_openvino_graph(path, threads=1)
+    graph = OpenvinoGraph(path, threads=1)
     for count in (2, 5, 3):
-        planned = explain_outputs(small_bundle().manifest, 1, (count,), weights=False)
-        assert graph.run({"image": encoded_batch(1), "targets": np.arange(count)}, planned)["classes"].tolist() == [
+        specs = explain_specs(small_bundle().manifest, 1, (count,), weights=False)
+        assert graph.run({"image": encoded_batch(1), "targets": np.arange(count)}, specs)["classes"].tolist() == [
             *range(count)
         ]
     assert set(graph._requests) == {(("image", 1), ("targets", 1)), (("image", 1), ("targets", -1))}
 
 
 def test_sums_of_squares_become_norms() -> None:
-    openvino = _openvino.import_openvino()
-    model = openvino.Core().read_model(small_bundle().predict_graph)
+    model = import_openvino().Core().read_model(small_bundle().predict_graph)
     kinds = [node.get_type_name() for node in model.get_ordered_ops()]
     assert (joined := join_norms(model)) > 0
-    assert join_norms(model) == 0, "a second time there is nothing left to do"
+    assert join_norms(model) == 0, "a second call finds no sum of squares"
     assert [node.get_type_name() for node in model.get_ordered_ops()].count("ReduceL2") == joined
     assert kinds.count("ReduceL2") == 0
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_squares_that_are_read_elsewhere_are_not_joined(tmp_path: Path, shared: bool) -> None:
+def test_squares_with_another_consumer_are_not_joined(tmp_path: Path, shared: bool) -> None:
     nodes = [
         helper.make_node("Mul", ["x", "x"], ["squares"]),
         helper.make_node("ReduceSum", ["squares", "axes"], ["total"], keepdims=1),
         helper.make_node("Div", ["squares" if shared else "x", "total"], ["y"]),
     ]
     path = write_onnx(tmp_path / "graph.onnx", nodes, x=[24], y=[24], weights={"axes": np.array([1])})
-    assert join_norms(_openvino.import_openvino().Core().read_model(path)) == (not shared)
+    assert join_norms(import_openvino().Core().read_model(path)) == (not shared)
     x = np.random.default_rng(0).random((3, 24), np.float32)
-    got = open_openvino_graph(path, threads=1).run({"x": x}, {"y": Tensor((3, 24), "float32")})["y"]
+    got = OpenvinoGraph(path, threads=1).run({"x": x}, {"y": TensorSpec((3, 24), "float32")})["y"]
     total = (x.astype(np.float64) ** 2).sum(1, keepdims=True)
     np.testing.assert_allclose(got, (x**2 if shared else x) / total, rtol=1e-6)

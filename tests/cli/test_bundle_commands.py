@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from support.bundles import copy_of, edit_manifest, sign_again, small_bundle
 
 from bcos_sdk.backends import Device, check_device
+from bcos_sdk.backends.onnxruntime import CPU, CUDA
 from bcos_sdk.cli import _doctor, main
 
 
@@ -115,15 +116,13 @@ def test_shells_are_offered_completion(shell: str) -> None:
 
 
 def test_devices_are_tried_for_real(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert check_device(Device("cpu")) is None
-    from bcos_sdk.backends import _check
-
-    monkeypatch.setattr(_check, "problem_of", lambda device: None)
-    assert "does not work here" in str(check_device(Device("cuda", 7)))
+    assert check_device(Device(CPU)) is None
+    monkeypatch.setattr(CUDA, "problem", lambda index: None)
+    assert "does not work here" in str(check_device(Device(CUDA, 7)))
 
     class Wrong:
         def run(self, *_: Any) -> Any:
-            return [np.array([2, 5])]
+            return {"y": np.array([2, 5])}
 
-    monkeypatch.setattr(_check, "open_session", lambda *_: Wrong())
-    assert check_device(Device("cpu")) == "it computes wrongly"
+    monkeypatch.setattr(CPU, "open_onnx", lambda *_: Wrong())
+    assert check_device(Device(CPU)) == "it computes wrong results"

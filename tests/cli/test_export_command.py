@@ -186,7 +186,7 @@ def test_engines_from_the_command_line(tmp_path: Path) -> None:
     assert record["key"]["compute_capabilities"] == ["8.9", "12.0"]
     damaged = next((tmp_path / "out" / "engines").glob("explain*.plan"))
     damaged.write_bytes(b"")
-    assert f"{damaged.name}: it is not" in inspect(tmp_path / "out")
+    assert f"{damaged.name}: its hash differs from the record" in inspect(tmp_path / "out")
     alone = run(*options, "--force", "--compute-capability", "8.9")
     assert alone.exit_code == 2
     assert "does nothing without --trt" in alone.stderr

@@ -56,7 +56,7 @@ def test_a_wrong_explanation_fails_the_self_test(bundle: Path) -> None:
     falsify(bundle, 1.25)
     with Client(bundle, device="cpu") as client:
         client.predict(IMAGES)
-        with pytest.raises(SelfTestError, match="weights"):
+        with pytest.raises(SelfTestError, match="weights differ from the golden record"):
             client.explain(IMAGES[0])
 
 

@@ -14,8 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from support.bundles import small_bundle
 from torch import Tensor, nn
 
-from bcos_sdk.backends.tensorrt import build_engines
-from bcos_sdk.backends.tensorrt._process import run_worker
+from bcos_sdk.backends.tensorrt import build_engines, run_worker
 from bcos_sdk.errors import EngineError
 from bcos_sdk.exporters import export
 from bcos_sdk.exporters.onnx import TENSORRT_REFUSES, Refusal, find_refusals

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from bcos_sdk import Client, Prediction
 from bcos_sdk._files import sha256_of
-from bcos_sdk.backends import Device
-from bcos_sdk.backends._graphs import GraphBackend
-from bcos_sdk.backends.onnxruntime._graph import open_session_graph
+from bcos_sdk.backends import Device, GraphBackend
+from bcos_sdk.backends.onnxruntime import CPU
 from bcos_sdk.bundle import Bundle
 from bcos_sdk.contract import GraphPrecision, InputSpec
 from bcos_sdk.exporters import export
@@ -69,9 +68,8 @@ def small_bundle(probability: str = "sigmoid", *, labels: bool = True, precision
 
 
 def cpu_backend(bundle: Bundle) -> GraphBackend:
-    """The graphs of a bundle in ONNX Runtime, without self-test."""
-    open_graph = functools.partial(open_session_graph, device=Device("cpu"), threads=None, tf32=False)
-    return GraphBackend(bundle, Device("cpu"), open_graph)
+    """The graphs of the bundle in ONNX Runtime, without a self-test."""
+    return GraphBackend(bundle, Device(CPU))
 
 
 def copy_of(bundle: Bundle, target: Path) -> Path:

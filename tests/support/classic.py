@@ -1,7 +1,7 @@
-"""Classic TensorRT's bindings without its libraries: programs that run against their API, as a `Surface`.
+"""Run programs against the API of classic TensorRT (a `Surface` of its bindings), without its libraries.
 
-The libraries cannot be had from the package index; the bindings can, and load against empty libraries of the same
-names. Nothing of TensorRT works then, so each program runs in a process of its own, where only `Surface` is called.
+The package index has the bindings, but not the libraries. The bindings load with empty libraries of the same names.
+TensorRT itself does not work then, so each program runs in a child process and calls only the `Surface`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 __all__ = ["VERSIONS", "Bindings", "open_bindings"]
 
 VERSIONS = {"10.16": "tensorrt-cu12-bindings", "11.4": "tensorrt-cu13-bindings"}
-"""The distribution of each version, which set-up installs into a folder of this name."""
+"""The distribution of each version. The Makefile installs it into a folder of this name."""
 
 _PRELUDE = """
 import json, sys
@@ -40,16 +40,16 @@ trt = surface.module
 
 @dataclass(frozen=True)
 class Bindings:
-    """The bindings of one version and the libraries to load them with."""
+    """The bindings of one version, and the folder of the empty libraries."""
 
     version: str
     folder: Path
     libraries: Path
 
     def start(self, program: str, *, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Run a program for which `tensorrt` is the surface of these bindings.
+        """Run a program in which `tensorrt` is the surface of these bindings.
 
-        It finds `surface` and `trt`, its module, and can start anew with `stand_in(Class__member=answer)`.
+        The program has the variables `surface` and `trt`, its module. `stand_in(Class__member=answer)` makes a new one.
         """
         environment = {
             **os.environ,
@@ -57,7 +57,7 @@ class Bindings:
             "PYTHONPATH": os.pathsep.join([str(self.folder), *filter(None, sys.path)]),
         }
         return subprocess.run(
-            # What TensorRT itself calls deprecated is not to be used either.
+            # Deprecated members of TensorRT are errors as well.
             [sys.executable, "-W", "error::DeprecationWarning", "-c", _PRELUDE.format(version=self.version) + program],
             input=stdin,
             env=environment,
@@ -68,14 +68,14 @@ class Bindings:
         )
 
     def run(self, program: str, *, stdin: str = "") -> str:
-        """The output of a program that must succeed."""
+        """Run a program that must succeed; return its stdout."""
         done = self.start(program, stdin=stdin)
         assert done.returncode == 0, f"against TensorRT {self.version}: {done.stderr or done.returncode}"
         return done.stdout
 
 
 def open_bindings(version: str, workplace: Path) -> Bindings:
-    """The bindings of this version, or a skipped test that says what is missing; the libraries go to `workplace`."""
+    """Return the bindings of this version, or skip the test and say what is missing. Libraries go to `workplace`."""
     distribution = VERSIONS[version]
     folder = Path(sys.prefix) / distribution
     extension = folder / "tensorrt_bindings" / "tensorrt.so"
@@ -91,15 +91,15 @@ def open_bindings(version: str, workplace: Path) -> Bindings:
 
 
 def _write_libraries(extension: Path, folder: Path, compiler: str, nm: str) -> None:
-    """Each library that the extension asks for, with every function that it would take from one of them."""
+    """Write each library that the extension needs, with every function that it imports; each returns 0."""
     listed = subprocess.run([nm, "-D", "--undefined-only", extension], capture_output=True, text=True, check=True)
     undefined = re.findall(r"^ +U (\w+)$", listed.stdout, re.MULTILINE)
-    here = ctypes.CDLL(None)  # Python's own functions and the C library's
+    here = ctypes.CDLL(None)  # the functions of Python and of the C library
     missing = [name for name in undefined if not hasattr(here, name)]
     source, library = folder / "functions.c", folder / "functions.so"
     source.write_text("".join(f"void *{name}(void) {{ return 0; }}\n" for name in missing), "utf-8")
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
     needed = set(re.findall(rb"\0(libnv\w+\.so\.\d+)(?=\0)", extension.read_bytes()))
-    assert needed, f"{extension} asks for no library of TensorRT"
+    assert needed, f"{extension} needs no library of TensorRT"
     for name in needed:
         shutil.copy(library, folder / name.decode())

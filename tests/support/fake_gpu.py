@@ -1,8 +1,8 @@
-"""A GPU made of host memory: CUDA's runtime and TensorRT's, as far as a client uses them.
+"""A simulated GPU in host memory: the parts of the CUDA runtime and of TensorRT that a client uses.
 
-Work is queued on streams and done when the stream is waited for, so a result that is read too early is garbage here as
-it is there. Memory is checked: every address must lie in an allocation of the right kind. A plan is a small JSON text
-that names an ONNX graph, which ONNX Runtime computes.
+Work is queued on streams and runs when the stream is synchronised, so a result that is read too early is garbage, as on
+a real GPU. Every address is checked: it must lie in an allocation of the right kind. A plan is a small JSON text that
+names an ONNX graph, which ONNX Runtime computes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Status(enum.IntEnum):
 
 
 class FakeCuda(types.ModuleType):
-    """`cuda.bindings.runtime`: every function returns a tuple that begins with its status."""
+    """`cuda.bindings.runtime`. Every function returns a tuple that starts with its status."""
 
     cudaHostAllocDefault = 0  # noqa: N815
     cudaStreamNonBlocking = 1  # noqa: N815
@@ -108,7 +108,7 @@ class FakeCuda(types.ModuleType):
 
 
 class FakeTensorRT(types.ModuleType):
-    """`tensorrt`, to the extent that engines are loaded and run."""
+    """The part of `tensorrt` that loads and runs engines."""
 
     __version__ = "10.16.1"
 
@@ -205,7 +205,9 @@ class FakeContext:
         return True
 
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
-        assert self.shapes.keys() == self.engine.inputs.keys(), "shapes are asked for before all inputs have one"
+        assert self.shapes.keys() == self.engine.inputs.keys(), (
+            "an output shape was requested before all input shapes were set"
+        )
         free = {"batch": self.shapes["image"][0], "targets": self.shapes.get("targets", (0, 0))[1]}
         return tuple(free.get(side, side) for side in self.engine.outputs[name].shape)
 
@@ -243,7 +245,7 @@ def _move(to: int, source: int, size: int) -> None:
 
 
 def cuda_modules(runtime: FakeCuda) -> dict[str, types.ModuleType]:
-    """What `import cuda.bindings.runtime` finds, by name."""
+    """The modules of `import cuda.bindings.runtime`, by name."""
     modules: dict[str, types.ModuleType] = {runtime.__name__: runtime}
     for name in ("cuda", "cuda.bindings"):
         modules[name] = types.ModuleType(name)

@@ -1,4 +1,4 @@
-"""Where a parsed network holds halves: in products, and on the way to and from them."""
+"""Find the fp16 values of a parsed network. Only products, and moves to and from them, may have any."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ MOVES = {"Cast", "Concatenation", "Constant", "Gather", "Shape", "Shuffle", "Sli
 
 
 def layers_with_halves(parsed: Parsed) -> list[tuple[str, str]]:
-    """Kind and name of each layer that reads or gives a half."""
+    """Kind and name of each layer with an input or output in fp16."""
     return [(kind, layer.name) for kind, layer in parsed.layers if any(map(_is_half, _tensors(layer)))]
 
 
 def misplaced_halves(parsed: Parsed) -> list[str]:
-    """What breaks the promise that only products lose digits; nothing, in a right export.
+    """Each layer that breaks the rule that only products are computed in fp16; empty for a correct export.
 
-    A layer other than a product must not compute in half. Nor may a float that depends on the image pass through a
-    half without a product in between: whatever reads it, a norm first of all, would have lost its digits.
+    No layer but a product may compute in fp16. No float32 value that depends on the image may be rounded to fp16 and
+    back without a product in between, because its consumers, such as a norm, would read rounded values.
     """
     wrong: list[str] = []
     depends = {tensor.name for tensor in parsed.inputs}
@@ -32,11 +32,11 @@ def misplaced_halves(parsed: Parsed) -> list[str]:
         if not any(map(_is_half, _tensors(layer))):
             continue
         if kind not in PRODUCTS | MOVES:
-            wrong.append(f"{kind} '{layer.name}' computes in half")
+            wrong.append(f"{kind} '{layer.name}' computes in fp16")
         elif kind == "Cast" and not _is_half(reads[0]):
             rounded |= {tensor.name for tensor in gives if tensor.name in depends}
         elif kind == "Cast" and reads[0].name in rounded:
-            wrong.append(f"Cast '{layer.name}' gives back a float that was rounded for no product")
+            wrong.append(f"Cast '{layer.name}' returns a float32 that was rounded to fp16 for no product")
         elif kind in MOVES and any(tensor.name in rounded for tensor in reads):
             rounded |= {tensor.name for tensor in gives if _is_half(tensor)}
     return wrong

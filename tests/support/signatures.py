@@ -1,6 +1,6 @@
-"""What a pybind11 docstring declares: the overloads of a member, their arguments by name and type, what they return.
+"""Parse pybind11 docstrings: the overloads of a member, their arguments by name and type, and their return type.
 
-Types stay text, as pybind11 writes them; `fits` decides for the built-in ones as pybind11's conversions do.
+Types stay text, as pybind11 writes them. `fits` follows the conversions of pybind11 for built-in types.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 __all__ = ["Overload", "Types", "fits", "overloads", "split"]
 
 Types = Callable[[str], "type | None"]
-"""From the text of a type to the class that stands for it, or None if the text names no class of the bindings."""
+"""Maps the text of a type to its stand-in class; None if the text names no class of the bindings."""
 
 _ARGUMENT = re.compile(r"(?P<name>\w+)(?:: (?P<type>.+?))?(?: = (?P<default>.+))?")
 _OPENING, _CLOSING = "([{<", ")]}>"
@@ -21,14 +21,14 @@ _OPENING, _CLOSING = "([{<", ")]}>"
 
 @dataclass(frozen=True)
 class Overload:
-    """One way to call a member."""
+    """One signature of a member."""
 
     text: str
     signature: inspect.Signature
     returns: str
 
     def bind(self, args: Sequence[object], keywords: dict[str, object], types: Types) -> dict[str, object] | None:
-        """The arguments by name if this overload takes them, `self` included."""
+        """The arguments by name, with `self`, if this overload accepts them; else None."""
         try:
             bound = self.signature.bind(*args, **keywords).arguments
         except TypeError:
@@ -43,7 +43,7 @@ class Overload:
 
 
 def overloads(name: str, docstring: str | None) -> list[Overload]:
-    """Every signature that the docstring of `name` declares; a property's function has no name."""
+    """Every signature that the docstring of `name` declares. For a property, `name` is empty."""
     line = re.compile(rf"^(?:\d+\. )?(?P<text>{re.escape(name)}\((?P<arguments>.*)\) -> (?P<returns>.+?))\s*$", re.M)
     return [
         Overload(found["text"], inspect.Signature(list(_parameters(found["arguments"]))), found["returns"])
@@ -56,7 +56,7 @@ def _parameters(text: str) -> Iterator[inspect.Parameter]:
         found = _ARGUMENT.fullmatch(part)
         if found is None:  # the markers `/` and `*`
             continue
-        # What has no name of its own cannot be given by name.
+        # pybind11 names unnamed arguments arg0, arg1, …; these are positional-only.
         unnamed = re.fullmatch(r"self|arg\d+", found["name"])
         yield inspect.Parameter(
             found["name"],
@@ -67,7 +67,7 @@ def _parameters(text: str) -> Iterator[inspect.Parameter]:
 
 
 def split(text: str, separator: str) -> list[str]:
-    """The parts between separators that stand outside all brackets."""
+    """Split at each separator that is outside all brackets."""
     parts, depth = [""], 0
     for character in text:
         depth += (character in _OPENING) - (character in _CLOSING)
@@ -79,7 +79,7 @@ def split(text: str, separator: str) -> list[str]:
 
 
 def fits(declared: str, value: object, types: Types) -> bool:
-    """Whether pybind11 takes this value for an argument of the declared type."""
+    """Whether pybind11 accepts this value for an argument of the declared type."""
     alternatives = split(declared, "|")
     if len(alternatives) > 1:
         return any(fits(alternative, value, types) for alternative in alternatives)
@@ -100,7 +100,7 @@ def _is_shape(value: object) -> bool:
 
 def _is_buffer(value: object) -> bool:
     try:
-        memoryview(value)  # type: ignore[arg-type]  # the question is whether it is one
+        memoryview(value)  # type: ignore[arg-type]  # tests whether it is a buffer
     except TypeError:
         return False
     return True

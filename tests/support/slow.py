@@ -11,6 +11,7 @@ import numpy as np
 
 from bcos_sdk import Client, Limits
 from bcos_sdk.backends import Device
+from bcos_sdk.backends.onnxruntime import CPU
 from bcos_sdk.client._deadline import Deadline
 from bcos_sdk.client._processor import ImageProcessor
 from bcos_sdk.contract import CHANNELS, ExplainOutputs, Precision
@@ -22,7 +23,7 @@ PIXELS = random_pixels(12)
 class SlowBackend:
     """Waits for `go`, then returns zeros. Records the shape of every batch."""
 
-    device = Device("cpu")
+    device = Device(CPU)
     precision: Precision = "fp32"
 
     def __init__(self) -> None:

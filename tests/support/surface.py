@@ -1,8 +1,8 @@
-"""`Surface`: a module that has exactly the API of real TensorRT bindings, and does nothing.
+"""`Surface`: a module with exactly the API of real TensorRT bindings, which computes nothing.
 
-Its classes are made from the real pybind11 classes: a member that these lack, an argument that they do not take, a
-property that they do not let be set is an AssertionError that names class, member and TensorRT. What a call returns
-is of the type that its docstring declares. Enums, constants, shapes and plain Python functions are the real ones.
+Its classes are made from the real pybind11 classes. A member that does not exist, an argument of a wrong type and a
+property that cannot be set are AssertionErrors that name class, member and TensorRT version. A call returns a value of
+the type that its docstring declares. Enums, constants, shapes and plain Python functions are the real ones.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from support.signatures import fits, overloads, split
 __all__ = ["AbsentError", "MisusedError", "Surface"]
 
 _BUFFERS = {"IHostMemory": b"a plan"}
-"""Classes that can be read as bytes, which no docstring tells."""
+"""Classes that support the buffer protocol; the docstrings do not say so."""
 _PROTOCOLS = ("__enter__", "__exit__", "__getitem__", "__iter__", "__len__")
 _PLAIN: dict[str, object] = {"None": None, "bool": True, "int": 1, "float": 1.0, "str": "text"}
 
 
 class AbsentError(AssertionError, AttributeError):
-    """The bindings have no such member. An AttributeError too, so that `hasattr` answers as it does with TensorRT."""
+    """The bindings have no such member. It is an AttributeError too, so that `hasattr` works as with TensorRT."""
 
 
 class MisusedError(AssertionError, TypeError):
-    """The bindings have the member, but do not take this use of it."""
+    """The bindings have the member, but do not accept this use of it."""
 
 
 class Surface:
-    """The stand-in of one module. `module` is to be used in its place, `used` are the members that were reached.
+    """The stand-in for one module. Use `module` in its place; `used` collects the members that were used.
 
-    `answers` says what members return, by "Class.member": a value, or a function of the arguments by name. It must
-    be of the declared type, or None, which TensorRT returns wherever it fails.
+    `answers` maps "Class.member" to what it returns: a value, or a function of the named arguments. The value must have
+    the declared type or be None, which TensorRT returns on every failure.
     """
 
     def __init__(self, real: ModuleType, answers: Mapping[str, object] | None = None) -> None:
@@ -50,7 +50,7 @@ class Surface:
                 raise self.absent(path)
 
     def instance(self, name: str) -> Any:
-        """An object of this class, as TensorRT would hand it out."""
+        """An object of this class, as TensorRT would return it."""
         kind = self.look_up(name)
         return kind.__new__(kind, *([_BUFFERS[name]] if name in _BUFFERS else []))
 
@@ -66,7 +66,7 @@ class Surface:
         return found
 
     def stand_in(self, real: type) -> type:
-        """The class that stands for this one; enums and shapes work without TensorRT's libraries and stay."""
+        """The stand-in for a class. Enums and shapes work without TensorRT's libraries, so they are not replaced."""
         if hasattr(real, "__members__") or issubclass(real, self.real.Dims) or real.__module__ == "builtins":
             return real
         if real not in self._classes:
@@ -82,7 +82,7 @@ class Surface:
         return self._classes[real]
 
     def named(self, text: str) -> type | None:
-        """The class that a docstring means, whose types are spelled in Python or, where not yet known, in C++."""
+        """The class that a docstring names. Docstrings use the Python name, or the C++ name of types not yet known."""
         parts = text.replace("::", ".").split(".")
         for first in range(len(parts)):
             found: Any = self.real
@@ -94,7 +94,7 @@ class Surface:
         return self.named(parts[-1][1:]) if parts[-1][:1] == "I" and len(parts) > 1 else None
 
     def call(self, path: str, docstring: str | None, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """What the member of this docstring returns, if it takes these arguments."""
+        """Check the arguments against the docstring, and return what the member returns."""
         self.used.add(path)
         declared = overloads(path.rpartition(".")[2], docstring)
         for overload in declared:
@@ -123,7 +123,7 @@ class Surface:
             items = [self._example(path, part) for part in split(inner, ",")]
             return items if outer == "list" else tuple(items)
         kind = self.named(declared)
-        assert kind is not None, f"{self.title}: {path} returns {declared}: say in `answers` what that shall be"
+        assert kind is not None, f"{self.title}: {path} returns {declared}: give a value in `answers`"
         if hasattr(kind, "__members__"):
             return next(iter(kind.__members__.values()))
         return kind((1,)) if issubclass(kind, self.real.Dims) else self.instance(kind.__name__)
@@ -192,7 +192,7 @@ class _StandIn:
         raise self._surface.absent(f"{self._path}.{name}")
 
     def __setattr__(self, name: str, value: object) -> None:
-        # A class that the code under test derives, such as a logger of its own, may hold what it likes.
+        # A subclass in the code under test, such as a logger, may set any attribute.
         if "_path" in vars(type(self)) and not isinstance(getattr(type(self), name, None), property):
             raise self._surface.absent(f"{self._path}.{name} that can be set")
         object.__setattr__(self, name, value)
@@ -203,5 +203,5 @@ def _is_visible(name: str) -> bool:
 
 
 def _hidden(name: str) -> Any:
-    """In place of what comes with `bytes`: a property without a getter is as good as no member."""
+    """Hide a member of `bytes`: a property without a getter acts as a missing member."""
     return None if name[0] == "_" else property()

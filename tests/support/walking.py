@@ -1,7 +1,7 @@
-"""A graph as TensorRT's parser understood it, executed layer by layer in torch on the CPU.
+"""Execute a network that TensorRT's parser made from an ONNX file, layer by layer, in torch on the CPU.
 
-Nothing is taken from the ONNX file but by way of the parsed network, so that a difference to ONNX Runtime is a
-difference between the two parsers. Every shape and type that the network declares is held against what was computed.
+Only the parsed network is used, not the ONNX file, so a difference from ONNX Runtime is a difference between the two
+parsers. Every shape and type that the network declares is compared with the computed value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from support.walking_layers import RULES, TORCH_TYPES
 
 @dataclass(frozen=True)
 class Parsed:
-    """A network with all that must live as long as it does: weights stay in the parser's hands."""
+    """A network, with the objects that must live as long: the parser owns the weights."""
 
     network: Any
     parser: Any
@@ -37,9 +37,9 @@ class Parsed:
 
     @functools.cached_property
     def layers(self) -> list[tuple[str, Any]]:
-        """Each layer with its kind, 'Convolution' for IConvolutionLayer, after all layers that it reads.
+        """Each layer with its kind ('Convolution' for IConvolutionLayer), in topological order.
 
-        The parser's own order is almost that: some constants come only after the layer that takes them.
+        The parser puts some constants after the layer that uses them.
         """
         known = {tensor.name for tensor in self.inputs}
         waiting = [_as_its_own_class(self.network.get_layer(index)) for index in range(self.network.num_layers)]
@@ -52,13 +52,13 @@ class Parsed:
                     known |= {tensor.name for tensor in outputs_of(layer)}
                 else:
                     late.append((kind, layer))
-            assert len(late) < len(waiting), f"'{late[0][1].name}' reads what no layer gives"
+            assert len(late) < len(waiting), f"'{late[0][1].name}' reads a tensor that no layer outputs"
             waiting = late
         return order
 
 
 def parse(graph: Path) -> Parsed:
-    """The graph in TensorRT's own terms, strongly typed, as engines are built from it."""
+    """Parse the graph with TensorRT into a strongly typed network, as for an engine."""
     trt = _tensorrt()
     builder = trt.Builder(_logger())
     network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
@@ -70,7 +70,7 @@ def parse(graph: Path) -> Parsed:
 
 
 def execute(parsed: Parsed, feed: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The network's outputs; an `AssertionError` where a layer is unknown or gives what it does not declare."""
+    """Return the outputs. An unknown layer, or an undeclared shape or type, is an `AssertionError`."""
     values: dict[str, Tensor] = {}
     for tensor in parsed.inputs:
         _keep(values, tensor, feed[tensor.name], "the input")
@@ -89,7 +89,7 @@ def execute(parsed: Parsed, feed: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def inputs_of(layer: Any) -> list[Any]:
-    """None stands for an input that is not connected."""
+    """The inputs of a layer; None for an input that is not connected."""
     return [layer.get_input(index) for index in range(layer.num_inputs)]
 
 
@@ -106,12 +106,12 @@ def _keep(values: dict[str, Tensor], tensor: Any, value: Tensor, source: str) ->
     assert value.dtype == TORCH_TYPES[tensor.dtype.name], (
         f"{source} declares {tensor.name} as {tensor.dtype.name}, but it is {value.dtype}"
     )
-    assert tensor.name not in values, f"{source} gives a second tensor called {tensor.name}"
+    assert tensor.name not in values, f"{source} outputs a second tensor called {tensor.name}"
     values[tensor.name] = value
 
 
 def _last_uses(parsed: Parsed) -> dict[int, list[str]]:
-    """Which tensors no layer reads after the one at this place: full-size networks do not fit into memory at once."""
+    """For each layer, the tensors that no later layer reads. They are freed, because full-size networks need it."""
     last: dict[str, int] = {}
     for place, (_, layer) in enumerate(parsed.layers):
         last |= {tensor.name: place for tensor in (*inputs_of(layer), *outputs_of(layer)) if tensor is not None}
@@ -124,7 +124,7 @@ def _last_uses(parsed: Parsed) -> dict[int, list[str]]:
 
 
 def _as_its_own_class(layer: Any) -> tuple[str, Any]:
-    """The binding returns every layer as its base class; assigning the class is how its attributes are reached."""
+    """Assign the subclass of a layer. The bindings return the base class, which lacks the attributes of the layer."""
     kind = _kinds().get(layer.type.name.replace("_", ""), layer.type.name)
     layer.__class__ = getattr(_tensorrt(), f"I{kind}Layer", type(layer))
     return kind, layer
@@ -137,13 +137,13 @@ def _tensorrt() -> Any:
 
 @functools.cache
 def _logger() -> Any:
-    """One for all: TensorRT keeps to the first that it is given."""
+    """One logger for all, because TensorRT keeps the first that it gets."""
     trt = _tensorrt()
     return trt.Logger(trt.Logger.ERROR)
 
 
 @functools.cache
 def _kinds() -> dict[str, str]:
-    """'MATRIXMULTIPLY' → 'MatrixMultiply', as the classes of layers spell it."""
+    """'MATRIXMULTIPLY' → 'MatrixMultiply', the spelling in the names of the layer classes."""
     kinds = [name[1:-5] for name in dir(_tensorrt()) if name.startswith("I") and name.endswith("Layer")]
     return {kind.upper(): kind for kind in kinds}

@@ -1,7 +1,7 @@
-"""What each kind of TensorRT layer computes, by its documentation: one rule of a few lines in torch.
+"""One rule per kind of TensorRT layer: what its documentation says it computes, in a few lines of torch.
 
-A rule takes the layer and the values of its inputs (None where one is not connected). An attribute or mode that no
-rule knows is an error, never a guess. Enums are told apart by name, so that this file needs no TensorRT.
+A rule takes the layer and the values of its inputs (None for an input that is not connected). An attribute or mode
+that the rule does not handle is an error. Enums are compared by name, so this file does not import TensorRT.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def unary(layer: Any, x: list[Any]) -> Tensor:
 
 @executes("Activation")
 def activation(layer: Any, x: list[Any]) -> Tensor:
-    # Like `op` elsewhere; its class hides the layer's own `type`.
+    # The subclass redefines `type`: here it is the activation function.
     return ACTIVATIONS[layer.type.name](x[0])
 
 
@@ -165,14 +165,14 @@ def slice_(layer: Any, x: list[Any]) -> Tensor:
 
 
 def _within(mode: str, places: Tensor, length: int, name: str) -> Tensor:
-    """Places that are outside, taken inside as the mode says; for FILL anywhere, to be replaced."""
+    """Map positions outside the axis into it, according to the mode. For FILL the caller replaces the values."""
     if mode == "STRICT_BOUNDS":
         assert bool(((places >= 0) & (places < length)).all()), f"'{name}' slices out of bounds"
         return places
     if mode == "REFLECT":
         period = max(2 * (length - 1), 1)
         return length - 1 - (places % period - (length - 1)).abs()
-    assert mode in ("CLAMP", "FILL"), f"'{name}' slices in mode {mode}, which no rule knows"
+    assert mode in ("CLAMP", "FILL"), f"'{name}' slices in mode {mode}, which no rule handles"
     return places.clamp(0, length - 1)
 
 
@@ -183,7 +183,7 @@ def gather(layer: Any, x: list[Any]) -> Tensor:
     assert bool(((places >= 0) & (places < data.shape[layer.axis])).all()), f"'{layer.name}' gathers out of bounds"
     if layer.mode.name == "ELEMENT":
         return torch.gather(data, layer.axis, places)
-    assert layer.mode.name == "DEFAULT", f"'{layer.name}' gathers in mode {layer.mode.name}, which no rule knows"
+    assert layer.mode.name == "DEFAULT", f"'{layer.name}' gathers in mode {layer.mode.name}, which no rule handles"
     around = data.shape[: layer.axis], data.shape[layer.axis + 1 :]
     out: Tensor = data.index_select(layer.axis, places.flatten()).reshape(*around[0], *places.shape, *around[1])
     return out
@@ -194,7 +194,7 @@ def top_k(layer: Any, x: list[Any]) -> tuple[Tensor, Tensor]:
     (axis,) = _bits(layer.axes)
     count = int(x[1]) if len(x) > 1 else layer.k
     assert layer.op.name == "MAX"
-    # Of equal values the first wins in ONNX; TensorRT's documentation does not say.
+    # ONNX orders equal values by position. TensorRT's documentation does not say.
     found = x[0].sort(dim=axis, descending=True, stable=True)
     places = found.indices.narrow(axis, 0, count).to(TORCH_TYPES[layer.indices_type.name])
     return found.values.narrow(axis, 0, count), places
@@ -216,18 +216,18 @@ def as_tensor(stored: Any, sizes: Sequence[int]) -> Tensor:
 
 
 def _bits(mask: int) -> list[int]:
-    """Axes are kept as a bit mask."""
+    """The axes of a bit mask."""
     axes = [axis for axis in range(mask.bit_length()) if mask >> axis & 1]
-    assert axes, "no axis at all"
+    assert axes, "the bit mask has no axis"
     return axes
 
 
 def _transposed(value: Tensor, order: Sequence[int]) -> Tensor:
-    """Orders are kept for eight axes, whatever the rank."""
+    """Permute the axes. TensorRT stores an order of eight axes for every rank."""
     return value.permute(tuple(order)[: value.ndim])
 
 
 def _inputs_or(x: list[Any], *attributes: Any) -> list[Any]:
-    """What is given at run time instead of the attribute, as plain numbers."""
+    """Each further input as plain numbers; the attribute where the input is not connected."""
     given = [*x[1:], *[None] * (len(attributes) + 1 - len(x))]
     return [attribute if value is None else value.tolist() for value, attribute in zip(given, attributes, strict=True)]

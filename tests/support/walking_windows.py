@@ -1,4 +1,4 @@
-"""What TensorRT's products and sliding windows compute: more rules for the table of `walking_layers`."""
+"""The rules for matrix products, convolutions and pooling, added to the table of `walking_layers`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.walking_layers import as_tensor, executes
 def matrix_multiply(layer: Any, x: list[Any]) -> Tensor:
     sides = []
     for side, operation in zip(x, (layer.op0.name, layer.op1.name), strict=True):
-        assert operation in ("NONE", "TRANSPOSE"), f"'{layer.name}' takes a {operation}, which no rule knows"
+        assert operation in ("NONE", "TRANSPOSE"), f"'{layer.name}' takes a {operation}, which no rule handles"
         sides.append(side.mT if operation == "TRANSPOSE" else side)
     return _summed_in_float(torch.matmul, *sides)
 
@@ -43,13 +43,13 @@ def deconvolution(layer: Any, x: list[Any]) -> Tensor:
 @executes("Pooling")
 def pooling(layer: Any, x: list[Any]) -> Tensor:
     kind = layer.type.name
-    assert kind in ("MAX", "AVERAGE"), f"'{layer.name}' pools by {kind}, which no rule knows"
+    assert kind in ("MAX", "AVERAGE"), f"'{layer.name}' pools by {kind}, which no rule handles"
     widths = _pool_widths(layer, x[0].shape[2:])
     if kind == "MAX":
         return _windows(F.pad(x[0], widths, value=-math.inf), layer).amax((-2, -1))
     (top, left), (bottom, right) = layer.pre_padding, layer.post_padding
     declared = (left, right, top, bottom)
-    # What rounding adds beyond the declared padding counts in neither way.
+    # Padding that rounding adds beyond the declared padding is never counted.
     excluded = [width - inner for width, inner in zip(widths, declared, strict=True)]
     inside = F.pad(torch.ones_like(x[0][:1, :1]), declared, value=0 if layer.average_count_excludes_padding else 1)
     counts = _windows(F.pad(inside, excluded), layer).sum((-2, -1))
@@ -57,7 +57,7 @@ def pooling(layer: Any, x: list[Any]) -> Tensor:
 
 
 def _pool_widths(layer: Any, sizes: Sequence[int]) -> tuple[int, ...]:
-    """Padding on the left, right, top and bottom, with what the last window needs when sizes are rounded up."""
+    """Padding on the left, right, top and bottom; with sizes rounded up, enough for the last window."""
     rounding = {"EXPLICIT_ROUND_DOWN": math.floor, "EXPLICIT_ROUND_UP": math.ceil}[layer.padding_mode.name]
     widths = []
     for size, window, stride, before, after in zip(
@@ -74,7 +74,7 @@ def _windows(padded: Tensor, layer: Any) -> Tensor:
 
 
 def _kernel_and_bias(layer: Any, x: list[Any], channels: tuple[int, int]) -> tuple[Tensor, Tensor | None]:
-    """Both are either attributes or inputs."""
+    """The kernel and bias, which are attributes or inputs of the layer."""
     assert layer.padding_mode.name == "EXPLICIT_ROUND_DOWN", f"'{layer.name}' pads by {layer.padding_mode.name}"
     kernel, bias = (*x[1:], None, None)[:2]
     if kernel is None:
@@ -90,7 +90,7 @@ def _steps(layer: Any) -> dict[str, Any]:
 
 
 def _summed_in_float(product: Callable[..., Tensor], *operands: Tensor | None, **options: Any) -> Tensor:
-    """Halves are multiplied and summed in float and rounded once, as tensor cores do."""
+    """Multiply and sum fp16 in float32 and round once, as tensor cores do."""
     kept = operands[0].dtype if operands[0] is not None else None
     assert all(operand is None or operand.dtype == kept for operand in operands), "operands of different types"
     return product(*(None if operand is None else operand.float() for operand in operands), **options).to(kept)

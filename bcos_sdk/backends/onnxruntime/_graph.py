@@ -1,54 +1,104 @@
-"""ONNX Runtime, on the CPU or on CUDA."""
+"""A graph in a session of ONNX Runtime: on the CPU with plain arrays, on a GPU with buffers on the device."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
-import numpy.typing as npt
+import numpy as np
 
-from bcos_sdk.backends._devices import Device
-from bcos_sdk.backends._failures import translate_error
-from bcos_sdk.backends._graphs import Arrays, Tensor
-from bcos_sdk.backends.onnxruntime._binding import BoundGraph
-from bcos_sdk.backends.onnxruntime._sessions import open_session, provider_options
+from bcos_sdk.backends._graph import Arrays, Feed, TensorSpec, batch_size, inference_error
 
-__all__ = ["HostGraph", "SessionGraph", "open_session_graph"]
+__all__ = ["BoundGraph", "HostGraph", "SessionGraph"]
+
+_SHAPES_KEPT = 8
 
 
-class _Runner(Protocol):
-    def run(self, feed: Mapping[str, npt.NDArray[Any]], outputs: Mapping[str, Tensor]) -> Arrays: ...
-
-
-class HostGraph:
-    """A graph on the CPU: arrays are handed over as they are."""
+class SessionGraph(ABC):
+    """A graph in a session. Errors of ONNX Runtime become errors of this package."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
 
-    def run(self, feed: Mapping[str, npt.NDArray[Any]], outputs: Mapping[str, Tensor]) -> Arrays:
+    def run(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> Arrays:
+        assert self._session is not None, "the graph is closed"
+        try:
+            return self._run(feed, outputs)
+        except Exception as error:  # the errors of ONNX Runtime have no other common base
+            raise inference_error(error, batch_size(feed)) from error
+
+    def close(self) -> None:
+        self._session = None  # the last reference: ONNX Runtime frees the session
+
+    @abstractmethod
+    def _run(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> Arrays: ...
+
+
+class HostGraph(SessionGraph):
+    """A graph on the CPU. Arrays are passed without copies."""
+
+    def _run(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> Arrays:
         names = list(outputs)
         return dict(zip(names, self._session.run(names, dict(feed)), strict=True))
 
 
-class SessionGraph:
-    """A graph in a session of ONNX Runtime, whose errors become ours."""
+class BoundGraph(SessionGraph):
+    """A graph with IO binding: one copy to the device, one copy back, no allocation in between.
 
-    def __init__(self, runner: _Runner) -> None:
-        self._runner: _Runner | None = runner
+    Inputs and outputs have buffers on the device. Those of the last 8 shapes are kept and reused.
+    """
 
-    def run(self, feed: Mapping[str, npt.NDArray[Any]], outputs: Mapping[str, Tensor]) -> Arrays:
-        assert self._runner is not None, "it was closed"
-        try:
-            return self._runner.run(feed, outputs)
-        except Exception as error:  # ONNX Runtime's errors have no common base but this
-            raise translate_error(error, len(feed["image"])) from error
+    def __init__(self, session: Any, memory: str, index: int) -> None:
+        super().__init__(session)
+        self._memory = memory
+        self._index = index
+        self._buffers: OrderedDict[object, _Buffers] = OrderedDict()
 
     def close(self) -> None:
-        self._runner = None  # the session ends with its last reference
+        self._buffers.clear()
+        super().close()
+
+    def _run(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> Arrays:
+        buffers = self._buffers_for(feed, outputs)
+        for name, array in feed.items():
+            buffers.inputs[name].update_inplace(np.ascontiguousarray(array))
+        self._session.run_with_iobinding(buffers.binding)
+        buffers.binding.synchronize_outputs()
+        return {name: np.array(value.numpy()) for name, value in buffers.outputs.items()}
+
+    def _buffers_for(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> _Buffers:
+        key = tuple((name, array.shape) for name, array in feed.items()), tuple(outputs.items())
+        if key in self._buffers:
+            self._buffers.move_to_end(key)
+            return self._buffers[key]
+        while len(self._buffers) >= _SHAPES_KEPT:
+            self._buffers.popitem(last=False)
+        made = self._buffers[key] = self._make_buffers(feed, outputs)
+        return made
+
+    def _make_buffers(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> _Buffers:
+        inputs = {name: self._allocate(array.shape, array.dtype.name) for name, array in feed.items()}
+        results = {name: self._allocate(spec.shape, spec.dtype) for name, spec in outputs.items()}
+        binding = self._session.io_binding()
+        for name, value in inputs.items():
+            binding.bind_ortvalue_input(name, value)
+        for name, value in results.items():
+            binding.bind_ortvalue_output(name, value)
+        return _Buffers(binding, inputs, results)
+
+    def _allocate(self, shape: tuple[int, ...], dtype: str) -> Any:
+        import onnxruntime
+
+        return onnxruntime.OrtValue.ortvalue_from_shape_and_type(
+            list(shape), np.dtype(dtype).type, self._memory, self._index
+        )
 
 
-def open_session_graph(graph: Path, device: Device, *, threads: int | None, tf32: bool) -> SessionGraph:
-    session = open_session(graph, device, threads, provider_options(device, tf32=tf32))
-    return SessionGraph(HostGraph(session) if device.kind == "cpu" else BoundGraph(session, device))
+@dataclass(frozen=True)
+class _Buffers:
+    binding: Any
+    inputs: dict[str, Any]
+    outputs: dict[str, Any]

@@ -1,1 +1,7 @@
-"""OpenVINO: the ONNX graphs of a bundle on the CPU, compiled for it."""
+"""OpenVINO: the runtime "openvino", which compiles the graphs of a bundle for the CPU."""
+
+from bcos_sdk.backends.openvino._graph import OpenvinoGraph, images_per_run, import_openvino
+from bcos_sdk.backends.openvino._rewrite import join_norms
+from bcos_sdk.backends.openvino._runtime import OPENVINO
+
+__all__ = ["OPENVINO", "OpenvinoGraph", "images_per_run", "import_openvino", "join_norms"]

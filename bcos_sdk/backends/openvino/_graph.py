@@ -1,4 +1,4 @@
-"""OpenVINO: the same ONNX graphs on the CPU, compiled for it."""
+"""A graph that OpenVINO compiles for the CPU."""
 
 from __future__ import annotations
 
@@ -11,104 +11,106 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from bcos_sdk.backends._devices import Device, unavailable
-from bcos_sdk.backends._failures import is_out_of_memory, translate_error
-from bcos_sdk.backends._graphs import Arrays, Tensor
-from bcos_sdk.backends.openvino._repairs import repair
-from bcos_sdk.backends.openvino._tuning import join_norms
+from bcos_sdk.backends._graph import Arrays, Feed, TensorSpec, batch_size, inference_error, is_out_of_memory
+from bcos_sdk.backends._runtime import unavailable
+from bcos_sdk.backends.openvino._rewrite import rewrite
 from bcos_sdk.errors import BcosError, BundleError, InferenceError, OutOfMemoryError
 
-__all__ = ["OpenvinoGraph", "import_openvino", "open_openvino_graph"]
+__all__ = ["DEVICE", "OpenvinoGraph", "images_per_run", "import_openvino"]
 
-_Form: TypeAlias = tuple[tuple[str, int], ...]
-"""The length of each input's first axis that a graph is compiled for."""
+DEVICE = "openvino"
+
+_Sizes: TypeAlias = tuple[tuple[str, int], ...]
+"""For each input, the length of its first axis that a graph is compiled for."""
 _ANY = -1
 
-_DEVICE = Device("openvino")
-# Two threads are as fast with one image as with eight. That more need more images, each a share, is a guess.
+# Measured with two threads: they are as fast with one image as with eight. More threads are assumed to need more
+# images, one for each pair of threads.
 _THREADS_PER_IMAGE = 2
-_MOST_AT_ONCE = 8
+_MOST_IMAGES_PER_RUN = 8
 _TELEMETRY = "openvino_telemetry"
-# Of its messages, the lines that say where in its source something was noticed, and not what.
-_WHERE = ("Exception from ", "Check '")
-_LACKS_AN_OPERATOR = ("OpConversionFailure", "does not support the following ONNX operations")  # since 2026.4, before
-
-
-def open_openvino_graph(graph: Path | bytes, *, threads: int | None, in_parts: bool = True) -> OpenvinoGraph:
-    """The compiled graph. A broken file is a `BundleError`, a missing operator a `DeviceUnavailableError`."""
-    opened = OpenvinoGraph(graph, threads, in_parts=in_parts)
-    opened.load()
-    return opened
+# Lines of an error message that only name a place in the source code of OpenVINO.
+_SOURCE_LINES = ("Exception from ", "Check '")
+# Texts for an operator that OpenVINO does not have: since 2026.4, and before.
+_UNKNOWN_OPERATOR = ("OpConversionFailure", "does not support the following ONNX operations")
 
 
 class OpenvinoGraph:
-    """One graph that is compiled for some images at a time, and runs larger batches in parts.
+    """A graph that is compiled for a few images, and runs larger batches in parts.
 
-    Where all sizes are known OpenVINO joins operators into kernels that it does not make for a batch of any size, and
-    parts of a batch take less memory than the whole. Every output is computed and only those asked
-    for are copied: without W(x) among its results the compiled graph takes as long.
+    For fixed sizes OpenVINO fuses operators that it does not fuse for any batch size, and parts need less memory than
+    the whole batch. Every output is computed; only the requested ones are copied. A graph compiled without the output
+    W(x) takes as long.
+
+    A damaged file is a `BundleError`. An operator that OpenVINO does not have is a `DeviceUnavailableError`.
     """
 
-    def __init__(self, graph: Path | bytes, threads: int | None, *, in_parts: bool = True) -> None:
-        self._graph = graph
+    def __init__(self, graph: Path | bytes, *, threads: int | None = None, in_parts: bool = True) -> None:
+        self._name = graph.name if isinstance(graph, Path) else "the graph"
         self._threads = threads
-        self._at_once = images_at_once(threads or _cores()) if in_parts else None
-        self._model: Any = None
-        self._takes: dict[str, tuple[Any, np.dtype[Any]]] = {}
-        self._requests: dict[_Form, Any] = {}
+        self._images_per_run = images_per_run(threads or _cores()) if in_parts else None
+        self._requests: dict[_Sizes, Any] = {}
         self._closed = False
-
-    def load(self) -> None:
-        """Read it, once and for all, and compile it for one image, or say what is wrong with it."""
-        try:
-            self._model = import_openvino().Core().read_model(self._graph)
-        except Exception as error:  # OpenVINO's errors have no common base but this
-            raise self._unread(error) from error
+        self._model = self._read(graph)
+        self._inputs: dict[str, tuple[Any, np.dtype[Any]]] = {}
         for port in self._model.inputs:
-            takes = port.partial_shape, np.dtype(port.element_type.to_dtype())
-            self._takes.update(dict.fromkeys(port.names, takes))
+            spec = port.partial_shape, np.dtype(port.element_type.to_dtype())
+            self._inputs.update(dict.fromkeys(port.names, spec))
         self._request_for(tuple((port.any_name, 1) for port in self._model.inputs))
 
-    def run(self, feed: Mapping[str, npt.NDArray[Any]], outputs: Mapping[str, Tensor]) -> Arrays:
-        assert not self._closed, "it was closed"
+    def run(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> Arrays:
+        assert not self._closed, "the graph is closed"
         self._check(feed)
         try:
-            results: Arrays = {name: np.empty(tensor.shape, tensor.dtype) for name, tensor in outputs.items()}
-            for part, form in self._parts(feed):
-                self._run_part({name: array[part] for name, array in feed.items()}, form, results, part)
+            results: Arrays = {name: np.empty(spec.shape, spec.dtype) for name, spec in outputs.items()}
+            for part, sizes in self._parts(feed):
+                self._run_part({name: array[part] for name, array in feed.items()}, sizes, results, part)
         except BcosError:
             raise
         except Exception as error:
-            # Out of memory it keeps what it has and fails on smaller batches, too: it is not used again. The traceback
-            # would keep it alive.
+            # A request that ran out of memory keeps what it has allocated and fails on smaller batches as well, so
+            # no request is used again. The traceback would keep them alive.
             self._requests.clear()
-            most = max(len(array) for array in feed.values())
-            raise translate_error(error, most, _said(error)) from error.with_traceback(None)
+            raise inference_error(error, batch_size(feed), _message(error)) from error.with_traceback(None)
         return results
 
     def close(self) -> None:
         self._closed = True
         self._model = None
-        self._requests.clear()  # the compiled graphs end with their last reference
+        self._requests.clear()  # the last references: OpenVINO frees the compiled graphs
 
-    def _parts(self, feed: Mapping[str, npt.NDArray[Any]]) -> Iterator[tuple[slice, _Form]]:
-        """Which images are run together, and what the graph is compiled for then."""
+    def _read(self, graph: Path | bytes) -> Any:
+        """Read the file once. Files that change later do not change what runs."""
+        try:
+            return import_openvino().Core().read_model(graph)
+        except Exception as error:  # the errors of OpenVINO have no other common base
+            if is_out_of_memory(error):
+                raise self._no_memory() from error
+            if any(text in str(error) for text in _UNKNOWN_OPERATOR):
+                raise unavailable(DEVICE, f"OpenVINO does not support {self._name}: {_message(error)}") from error
+            raise BundleError(
+                f"OpenVINO cannot load {self._name}: {_message(error)}",
+                source=self._name,
+                hint="Export the model again.",
+            ) from error
+
+    def _parts(self, feed: Feed) -> Iterator[tuple[slice, _Sizes]]:
+        """Yield the images of each run, and the sizes that the graph is compiled for."""
         counts = {len(array) for array in feed.values()}
-        if len(counts) > 1:  # one image and several targets, whose number may be another one next time
+        if len(counts) > 1:  # one image with several targets: compiled once for any number of targets
             yield slice(None), tuple((name, 1 if len(array) == 1 else _ANY) for name, array in feed.items())
             return
         (count,) = counts
         start = 0
         while start < count:
-            size = _power_of_two(min(count - start, self._at_once)) if self._at_once else count
+            size = _power_of_two(min(count - start, self._images_per_run)) if self._images_per_run else count
             yield slice(start, start + size), tuple((name, size) for name in feed)
             start += size
 
-    def _run_part(self, feed: Arrays, form: _Form, results: Arrays, part: slice) -> None:
-        request = self._request_for(form)
-        # With one thread `infer` swallows what goes wrong, and the results of the call before are still there.
+    def _run_part(self, feed: Arrays, sizes: _Sizes, results: Arrays, part: slice) -> None:
+        request = self._request_for(sizes)
+        # With one thread, `infer` hides errors and leaves the results of the previous call in place.
         request.start_async(feed, share_inputs=True)
         request.wait()
         for name, result in results.items():
@@ -120,69 +122,52 @@ class OpenvinoGraph:
                 )
             result[part] = array
 
-    def _request_for(self, form: _Form) -> Any:
-        if form not in self._requests:
-            self._requests[form] = self._compile(form)
-        return self._requests[form]
+    def _request_for(self, sizes: _Sizes) -> Any:
+        if sizes not in self._requests:
+            self._requests[sizes] = self._compile(sizes)
+        return self._requests[sizes]
 
-    def _compile(self, form: _Form) -> Any:
+    def _compile(self, sizes: _Sizes) -> Any:
         try:
             model = self._model.clone()
-            repair(model)
-            join_norms(model)
-            model.reshape({name: _with_first_axis(model.input(name).partial_shape, size) for name, size in form})
+            rewrite(model)
+            model.reshape({name: _with_first_axis(model.input(name).partial_shape, size) for name, size in sizes})
             compiled = import_openvino().Core().compile_model(model, "CPU", _options(self._threads))
             return compiled.create_infer_request()
         except BcosError:
             raise
         except Exception as error:
-            raise self._uncompiled(error) from error
+            if is_out_of_memory(error):
+                raise self._no_memory() from error
+            raise unavailable(DEVICE, f"OpenVINO cannot compile {self._name}: {_message(error)}") from error
 
-    def _check(self, feed: Mapping[str, npt.NDArray[Any]]) -> None:
-        """OpenVINO takes images of another size, or numbers of another kind, and computes something."""
-        shape_of = import_openvino().PartialShape
+    def _check(self, feed: Feed) -> None:
+        """Refuse inputs of another shape or dtype. OpenVINO would accept them and compute wrong results."""
+        partial_shape = import_openvino().PartialShape
         for name, array in feed.items():
-            shape, dtype = self._takes[name]
-            if dtype != array.dtype or not shape.compatible(shape_of(list(array.shape))):
+            shape, dtype = self._inputs[name]
+            if dtype != array.dtype or not shape.compatible(partial_shape(list(array.shape))):
                 raise InferenceError(
                     f"the graph failed on a batch of {len(array)}: {name} is {array.dtype}{list(array.shape)}, "
                     f"expected {dtype}{shape}"
                 )
 
-    def _unread(self, error: Exception) -> BcosError:
-        if is_out_of_memory(error):
-            return self._no_room()
-        if any(words in str(error) for words in _LACKS_AN_OPERATOR):
-            return unavailable(_DEVICE, f"OpenVINO does not take {self._name}: {_said(error)}")
-        return BundleError(
-            f"OpenVINO cannot load {self._name}: {_said(error)}", source=self._name, hint="Export the model again."
-        )
-
-    def _uncompiled(self, error: Exception) -> BcosError:
-        if is_out_of_memory(error):
-            return self._no_room()
-        return unavailable(_DEVICE, f"OpenVINO does not compile {self._name}: {_said(error)}")
-
-    def _no_room(self) -> OutOfMemoryError:
+    def _no_memory(self) -> OutOfMemoryError:
         return OutOfMemoryError(f"{self._name} does not fit into the memory of the device")
 
-    @property
-    def _name(self) -> str:
-        return self._graph.name if isinstance(self._graph, Path) else "the graph"
 
-
-def images_at_once(threads: int) -> int:
-    """A power of two: each is compiled for by itself, and there are few of them."""
-    return _power_of_two(min(max(1, threads // _THREADS_PER_IMAGE), _MOST_AT_ONCE))
+def images_per_run(threads: int) -> int:
+    """The images of one run, a power of two: each size is compiled separately, and there are few powers of two."""
+    return _power_of_two(min(max(1, threads // _THREADS_PER_IMAGE), _MOST_IMAGES_PER_RUN))
 
 
 def _power_of_two(number: int) -> int:
-    """The largest that is not larger."""
+    """The largest power of two that is ≤ `number`."""
     return 1 << (number.bit_length() - 1)
 
 
 def _cores() -> int:
-    """Those that this process may use, where the system tells."""
+    """The cores that this process may use; all cores where the system does not tell."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -193,32 +178,32 @@ def _with_first_axis(shape: Any, size: int) -> Any:
 
 def _options(threads: int | None) -> dict[str, Any]:
     options: dict[str, Any] = {
-        # Where the CPU has bfloat16 it would be taken by default, and its 8 binary digits break every certificate.
+        # The default is bfloat16 on CPUs that have it. Its 8 significant bits break every certificate.
         "INFERENCE_PRECISION_HINT": "f32",
-        "PERFORMANCE_HINT": "LATENCY",  # all cores for one batch: they come one at a time
+        "PERFORMANCE_HINT": "LATENCY",  # all cores work on one batch, because batches run one at a time
         "NUM_STREAMS": 1,
-        "ENABLE_CPU_PINNING": False,  # the threads of every process would be tied to the same first cores
+        "ENABLE_CPU_PINNING": False,  # pinning would bind the threads of every process to the same first cores
     }
     return options | ({"INFERENCE_NUM_THREADS": threads} if threads else {})
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines()]
-    return " ".join(line for line in lines if line and not line.startswith(_WHERE)) or str(error)
+    return " ".join(line for line in lines if line and not line.startswith(_SOURCE_LINES)) or str(error)
 
 
 def import_openvino() -> Any:
-    """The package, without the message to Google Analytics that its import sends unless somebody opted out."""
+    """Import OpenVINO without its telemetry, which sends a message to Google Analytics on import."""
     try:
         with contextlib.nullcontext() if "openvino" in sys.modules else _no_telemetry():
             return import_module("openvino")
     except (ImportError, OSError) as error:
-        raise unavailable(_DEVICE, f"OpenVINO cannot be imported: {error}") from error
+        raise unavailable(DEVICE, f"OpenVINO cannot be imported: {error}") from error
 
 
 @contextlib.contextmanager
 def _no_telemetry() -> Iterator[None]:
-    """OpenVINO does without the package that sends if that cannot be imported."""
+    """Make the telemetry package fail to import. OpenVINO works without it."""
     before = sys.modules.get(_TELEMETRY)
     sys.modules[_TELEMETRY] = None  # type: ignore[assignment]
     try:

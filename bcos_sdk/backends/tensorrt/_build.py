@@ -1,4 +1,4 @@
-"""Building one engine: once for all processes that want it, and complete or not at all."""
+"""Build one engine: once for all processes that need it, and with an atomic write."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pathlib import Path
 from bcos_sdk._extras import require
 from bcos_sdk._files import atomic_write, sha256_of
 from bcos_sdk._paths import cache_dir
-from bcos_sdk.backends.tensorrt._find import Accept, Engine, anything, find_engine
-from bcos_sdk.backends.tensorrt._process import run_worker
+from bcos_sdk.backends.tensorrt._cache import Accept, Engine, accept_all, find_engine, mark_built_here
 from bcos_sdk.backends.tensorrt._record import EngineKey, EngineRecord
+from bcos_sdk.backends.tensorrt._worker import run_worker
 from bcos_sdk.bundle import Bundle
 from bcos_sdk.errors import EngineError, OutputError
 
-__all__ = ["build_once", "was_built_here"]
+__all__ = ["build_once"]
 
 logger = logging.getLogger("bcos_sdk")
 
 
 def build_once(
-    bundle: Bundle, graph: Path, key: EngineKey, folder: Path, gpu: int | None, accept: Accept = anything
+    bundle: Bundle, graph: Path, key: EngineKey, folder: Path, gpu: int | None, accept: Accept = accept_all
 ) -> Engine:
-    """The engine in that folder, built by the first of all processes that want it; the others wait."""
+    """Return the engine from the folder. If there is none, one process builds it while the others wait."""
     require("filelock", purpose="Building engines")
     from filelock import FileLock, Timeout
 
@@ -37,7 +37,7 @@ def build_once(
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            logger.warning("another process is building an engine of %s: waiting for it", graph.name)
+            logger.warning("waiting for another process that builds an engine of %s", graph.name)
             lock.acquire()
         try:
             found = find_engine([folder], graph.stem, key, accept)
@@ -47,19 +47,10 @@ def build_once(
         finally:
             lock.release()
     except OSError as error:
-        raise OutputError(f"no engine can be written to {folder}: {error}", source=str(folder)) from error
+        raise OutputError(f"cannot write an engine to {folder}: {error}", source=str(folder)) from error
     if isinstance(found, str):
-        raise EngineError(f"an engine of {graph.name} was built and cannot be used: {found}", source=graph.name)
+        raise EngineError(f"the engine of {graph.name} was built but cannot be used: {found}", source=graph.name)
     return found
-
-
-def was_built_here(record: EngineRecord) -> bool:
-    """Whether this user built the plan on this machine: a record can be written by anybody."""
-    return _mark(record.plan_sha256).is_file()
-
-
-def _mark(plan_sha256: str) -> Path:
-    return cache_dir() / "engines" / "built-here" / plan_sha256
 
 
 def _build(bundle: Bundle, graph: Path, key: EngineKey, plan: Path, gpu: int | None) -> None:
@@ -73,32 +64,32 @@ def _build(bundle: Bundle, graph: Path, key: EngineKey, plan: Path, gpu: int | N
         "gpu": gpu,
     }
     began = time.monotonic()
-    with atomic_write(plan, locked=True) as aside:
+    with atomic_write(plan, locked=True) as partial:
         try:
-            answer = run_worker({**job, "plan": str(aside)})
+            reply = run_worker({**job, "plan": str(partial)})
         except EngineError as error:
-            raise EngineError(f"no engine of {graph.name} was built: {error.message}", source=graph.name) from error
+            raise EngineError(f"cannot build an engine of {graph.name}: {error.message}", source=graph.name) from error
         _check_sources(bundle, graph, key)
         record = EngineRecord(
             key=key,
-            plan_sha256=sha256_of(aside),
-            size=aside.stat().st_size,
+            plan_sha256=sha256_of(partial),
+            size=partial.stat().st_size,
             seconds=round(time.monotonic() - began, 1),
-            peak_memory=answer["peak_memory"],
+            peak_memory=reply["peak_memory"],
         )
-        mark = _mark(record.plan_sha256)
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.touch()
-        # No record, no engine: the old one goes before its plan is replaced.
+        mark_built_here(record)
+        # The old record is removed before its plan is replaced, so that no record describes another plan.
         plan.with_suffix(".json").unlink(missing_ok=True)
-    with atomic_write(plan.with_suffix(".json")) as complete:
-        complete.write_text(record.model_dump_json(indent=2) + "\n", "utf-8")
+    with atomic_write(plan.with_suffix(".json")) as partial:
+        partial.write_text(record.model_dump_json(indent=2) + "\n", "utf-8")
 
 
 def _check_sources(bundle: Bundle, graph: Path, key: EngineKey) -> None:
-    """TensorRT read the files minutes after the bundle was opened: they must still be those that the key names."""
+    """Check that graph and weights did not change since the bundle was opened. TensorRT reads them minutes later."""
     weights = bundle.path / bundle.manifest.weights
     if (sha256_of(graph), sha256_of(weights)) != (key.graph_sha256, key.weights_sha256):
         raise EngineError(
-            f"{bundle.path} was changed while an engine of it was built", source=graph.name, hint="Open it again."
+            f"{bundle.path} was changed while an engine was built from it",
+            source=graph.name,
+            hint="Open the bundle again.",
         )

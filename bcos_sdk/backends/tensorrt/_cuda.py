@@ -1,4 +1,4 @@
-"""The little of CUDA that a client needs: memory on the GPU, pinned memory on the host, a stream between them."""
+"""The part of CUDA that a client needs: memory on the GPU, pinned memory on the host, streams."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ Array = npt.NDArray[Any]
 
 
 class Cuda:
-    """One GPU, as `cuda.bindings` offers it. The device belongs to the calling thread: `enter` chooses it there."""
+    """One GPU through `cuda.bindings`. CUDA selects a GPU per thread, so each thread must call `enter` first."""
 
     def __init__(self, index: int) -> None:
-        require("cuda.bindings", purpose="Talking to a GPU")
+        require("cuda.bindings", purpose="Using a GPU")
         self._runtime: Any = import_module("cuda.bindings.runtime")
         self._index = index
         self.enter()
 
     def enter(self) -> None:
-        """Make this GPU the one that the calling thread talks to."""
+        """Select this GPU for the calling thread."""
         self._call("cudaSetDevice", self._index)
 
     def allocate(self, size: int) -> int:
-        """The address of that many bytes on the GPU."""
+        """Allocate `size` bytes on the GPU and return their address."""
         return int(self._call("cudaMalloc", size))
 
     def free(self, address: int) -> None:
         self._call("cudaFree", address)
 
     def allocate_pinned(self, size: int) -> int:
-        """The address of that many bytes on the host that the GPU can read and write by itself."""
+        """Allocate `size` bytes of pinned host memory, which the GPU copies without the CPU; return their address."""
         return int(self._call("cudaHostAlloc", size, self._runtime.cudaHostAllocDefault))
 
     def free_pinned(self, address: int) -> None:
         self._call("cudaFreeHost", address)
 
     def new_stream(self) -> int:
-        # Work on the default stream would wait for everybody else's.
+        # The default stream would wait for all other streams of the process.
         return int(self._call("cudaStreamCreateWithFlags", self._runtime.cudaStreamNonBlocking))
 
     def free_stream(self, stream: int) -> None:
@@ -60,7 +60,7 @@ class Cuda:
         self._call("cudaMemcpyAsync", host, device, size, self._runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost, stream)
 
     def wait(self, stream: int) -> None:
-        """Return when all that was queued is done."""
+        """Block until the stream has done all queued work."""
         self._call("cudaStreamSynchronize", stream)
 
     def _call(self, function: str, *arguments: Any) -> Any:
@@ -71,7 +71,7 @@ class Cuda:
 
 
 class Buffer:
-    """Memory on the GPU that grows to the largest size asked for, and is used again for every smaller one."""
+    """Memory on the GPU that grows to the largest requested size and is reused for smaller ones."""
 
     def __init__(self, cuda: Cuda) -> None:
         self._cuda = cuda
@@ -79,7 +79,7 @@ class Buffer:
         self.size = 0
 
     def reserve(self, size: int) -> int:
-        """The address of at least that many bytes; what was in them is lost when they are moved."""
+        """Return the address of at least `size` bytes. Growing discards the contents."""
         if size > self.size:
             self.release()
             self.address = self._allocate(size)
@@ -99,10 +99,10 @@ class Buffer:
 
 
 class PinnedBuffer(Buffer):
-    """The same on the host, seen as arrays."""
+    """A buffer in pinned host memory, accessible as numpy arrays."""
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """A view of its first bytes."""
+        """Return the first bytes of the buffer as an array of this shape and dtype."""
         size = int(np.prod(shape)) * dtype.itemsize
         raw = (ctypes.c_byte * size).from_address(self.reserve(size))
         return np.ctypeslib.as_array(raw).view(dtype).reshape(shape)
@@ -121,5 +121,5 @@ _DRIVER_TOO_OLD = 35
 def _error(function: str, status: int, name: str) -> BcosError:
     message = f"{function} failed with CUDA error {status} {name}".rstrip()
     if status == _DRIVER_TOO_OLD:
-        message += ": there is no driver, or it is older than cuda-bindings needs (pip install 'cuda-bindings<13')"
+        message += ": there is no driver, or it is too old for cuda-bindings (pip install 'cuda-bindings<13')"
     return OutOfMemoryError(message) if status == _OUT_OF_MEMORY else InferenceError(message)

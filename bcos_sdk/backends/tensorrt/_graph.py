@@ -1,94 +1,48 @@
-"""TensorRT: an engine per graph, its buffers and its stream."""
+"""A graph that runs as a TensorRT engine, with its buffers and its stream."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from bcos_sdk.backends._devices import Device, unavailable
-from bcos_sdk.backends._graphs import Arrays, Tensor
-from bcos_sdk.backends.tensorrt import (
-    Engine,
-    EngineKey,
-    EngineRecord,
-    anything,
-    flavour_problem,
-    installed_flavours,
-    key_for_gpu,
-    obtain_engine,
-    was_built_here,
-)
+from bcos_sdk.backends._graph import Arrays, Feed, TensorSpec
+from bcos_sdk.backends.tensorrt._cache import Engine
 from bcos_sdk.backends.tensorrt._cuda import Buffer, Cuda, PinnedBuffer
-from bcos_sdk.backends.tensorrt._log import words_of
-from bcos_sdk.bundle import Bundle
+from bcos_sdk.contract import IMAGE
 from bcos_sdk.errors import BcosError, EngineError, InferenceError
 
-__all__ = ["EngineGraph", "choose_profile", "open_engine_graph"]
+__all__ = ["EngineGraph", "Profile", "choose_profile", "logger_for"]
 
 logger = logging.getLogger("bcos_sdk")
 
-_LEAST = 256  # a context that needs no memory is given an address all the same
-Shape = tuple[int, ...]
-Profile = dict[str, tuple[Shape, Shape]]
-
-
-def open_engine_graph(graph: Path, bundle: Bundle, device: Device, *, tf32: bool, asked: bool) -> EngineGraph:
-    """The graph on the GPU, by an engine that fits it; one is built if there is none, or none that TensorRT loads.
-
-    Unless the device was asked for by name none is built, and those that somebody else built are left alone.
-    """
-    keys = _keys(bundle, graph, device, tf32=tf32)
-    if not keys:
-        raise unavailable(device, "no TensorRT that is installed runs on it")
-    accept = anything if asked else _only_own
-    engine = obtain_engine(bundle, graph, keys, device.index, accept, build=asked)
-    try:
-        return EngineGraph(engine, Cuda(device.index), graph.name)
-    except EngineError as error:
-        if not asked:
-            raise
-        logger.warning("%s; it is built again", error.message)
-        unloaded = engine.record.plan_sha256
-
-    def another(record: EngineRecord) -> str | None:
-        return "TensorRT did not load it" if record.plan_sha256 == unloaded else accept(record)
-
-    return EngineGraph(obtain_engine(bundle, graph, keys, device.index, another), Cuda(device.index), graph.name)
-
-
-def _only_own(record: EngineRecord) -> str | None:
-    """A plan is code: without being asked to, only what this user built here is run."""
-    return None if was_built_here(record) else "somebody else built it"
-
-
-def _keys(bundle: Bundle, graph: Path, device: Device, *, tf32: bool) -> list[EngineKey]:
-    """What fits the GPU, first choice first."""
-    flavours = [flavour for flavour in installed_flavours() if flavour_problem(flavour, device.index) is None]
-    return [key_for_gpu(bundle, graph, flavour, device.index, tf32=tf32) for flavour in flavours]
+_LEAST = 256  # bytes of scratch memory: TensorRT requires an address even for 0 bytes
+Shape: TypeAlias = tuple[int, ...]
+Profile: TypeAlias = dict[str, tuple[Shape, Shape]]
+"""The smallest and the largest shape of each input."""
 
 
 class EngineGraph:
-    """One execution context on one stream; buffers on both sides are made once and used again.
+    """One execution context on one stream, with buffers on GPU and host that are reused.
 
-    A call copies inputs to pinned memory, queues upload, computation and download on the stream, and waits once.
+    A call copies the inputs to pinned memory, queues upload, computation and download on the stream, and waits once.
     """
 
     def __init__(self, engine: Engine, cuda: Cuda, name: str) -> None:
         self._trt: Any = import_module(engine.record.key.flavour)
         self._cuda = cuda
         self._name = name
-        self._words = words_of(self._trt)
+        self._logger = logger_for(self._trt)
         try:
             self._load(engine.plan)
-        except (TypeError, RuntimeError) as error:  # what its bindings raise for a null pointer
-            raise EngineError(f"TensorRT does not load the engine of {name}: {error}", source=name) from error
+        except (TypeError, RuntimeError) as error:  # the bindings raise these for a null pointer
+            raise EngineError(f"TensorRT cannot load the engine of {name}: {error}", source=name) from error
         names = [self._engine.get_tensor_name(place) for place in range(self._engine.num_io_tensors)]
         inputs = [one for one in names if self._engine.get_tensor_mode(one) == self._trt.TensorIOMode.INPUT]
         self._outputs = [one for one in names if one not in inputs]
@@ -101,21 +55,22 @@ class EngineGraph:
         self._stream = cuda.new_stream()
 
     def _load(self, plan: bytes) -> None:
-        self._runtime: Any = self._trt.Runtime(self._words)
+        self._runtime: Any = self._trt.Runtime(self._logger)
         self._engine: Any = self._runtime.deserialize_cuda_engine(plan)
-        # Memory for the shapes of each call: the largest batch with the most targets would take many times as much.
+        # Scratch memory is allocated for the shapes of each call. Memory for the largest batch with the most targets
+        # would be many times as much.
         strategy = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
         self._context: Any = None if self._engine is None else self._engine.create_execution_context(strategy)
         if self._context is None:
             raise EngineError(
-                f"TensorRT does not load the engine of {self._name}: {self._words.complaint}", source=self._name
+                f"TensorRT cannot load the engine of {self._name}: {self._logger.last_error}", source=self._name
             )
 
-    def run(self, feed: Mapping[str, npt.NDArray[Any]], outputs: Mapping[str, Tensor]) -> Arrays:
-        """The outputs; a batch that is larger than the engine takes is cut and put together again."""
+    def run(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> Arrays:
+        """Return the outputs. A batch that is larger than the engine accepts runs in parts."""
         self._cuda.enter()
-        largest = max(profile["image"][1][0] for profile in self._profiles)
-        batch = len(feed["image"])
+        largest = max(profile[IMAGE.name][1][0] for profile in self._profiles)
+        batch = len(feed[IMAGE.name])
         parts = [
             self._run({name: array[start : start + largest] for name, array in feed.items()}, outputs)
             for start in range(0, batch, largest)
@@ -125,7 +80,7 @@ class EngineGraph:
         )
 
     def close(self) -> None:
-        """Give back the memory and the stream. After an error that CUDA does not recover from nothing can be: go on."""
+        """Free the memory and the stream. Errors are ignored: after a fatal CUDA error every call fails."""
         self._context = self._engine = self._runtime = None
         with contextlib.suppress(BcosError):
             self._cuda.enter()
@@ -137,7 +92,7 @@ class EngineGraph:
             with contextlib.suppress(BcosError):
                 self._cuda.free_stream(stream)
 
-    def _run(self, feed: Arrays, outputs: Mapping[str, Tensor]) -> Arrays:
+    def _run(self, feed: Arrays, outputs: Mapping[str, TensorSpec]) -> Arrays:
         shapes = {name: array.shape for name, array in feed.items()}
         self._choose_profile(shapes)
         for name, array in feed.items():
@@ -146,10 +101,10 @@ class EngineGraph:
         size = max(_LEAST, int(self._context.update_device_memory_size_for_shapes()))
         self._context.set_device_memory(self._scratch.reserve(size), self._scratch.size)
         if not self._context.execute_async_v3(self._stream):
-            raise InferenceError(f"TensorRT refuses to run {self._name} on {shapes}: {self._words.complaint}")
-        arrays = {name: self._download(name, results[name], tensor) for name, tensor in outputs.items()}
+            raise InferenceError(f"TensorRT cannot run {self._name} on {shapes}: {self._logger.last_error}")
+        arrays = {name: self._download(name, results[name], spec) for name, spec in outputs.items()}
         self._cuda.wait(self._stream)
-        # The pinned memory is written again by the next call.
+        # Copied, because the next call overwrites the pinned memory.
         return {name: array.copy() for name, array in arrays.items()}
 
     def _profile(self, place: int, inputs: list[str]) -> Profile:
@@ -162,10 +117,12 @@ class EngineGraph:
     def _choose_profile(self, shapes: Mapping[str, Shape]) -> None:
         place = choose_profile(self._profiles, shapes)
         if place is None:
-            raise InferenceError(f"the engine of {self._name} takes no {dict(shapes)}", hint="Ask for fewer targets.")
+            raise InferenceError(
+                f"the engine of {self._name} has no profile for {dict(shapes)}", hint="Request fewer targets."
+            )
         if place != self._active:
             if not self._context.set_optimization_profile_async(place, self._stream):
-                raise InferenceError(f"TensorRT refuses profile {place} of {self._name}")
+                raise InferenceError(f"TensorRT cannot select profile {place} of {self._name}")
             self._active = place
 
     def _upload(self, name: str, array: npt.NDArray[Any]) -> None:
@@ -173,19 +130,19 @@ class EngineGraph:
         staged = self._host[name].array(array.shape, dtype)
         np.copyto(staged, array, casting="safe")
         if not self._context.set_input_shape(name, array.shape):
-            raise InferenceError(f"TensorRT refuses {name} of shape {array.shape} for {self._name}")
+            raise InferenceError(f"TensorRT does not accept {name} of shape {array.shape} for {self._name}")
         address = self._device[name].reserve(staged.nbytes)
         self._context.set_tensor_address(name, address)
         self._cuda.upload(address, self._host[name].address, staged.nbytes, self._stream)
 
     def _bind_output(self, name: str) -> Shape:
-        """TensorRT writes every output, wanted or not."""
+        """Bind a buffer to an output. TensorRT writes every output, whether it is requested or not."""
         shape = tuple(self._context.get_tensor_shape(name))
         size = int(np.prod(shape)) * self._dtypes[name].itemsize
         self._context.set_tensor_address(name, self._device[name].reserve(size))
         return shape
 
-    def _download(self, name: str, shape: Shape, expected: Tensor) -> npt.NDArray[Any]:
+    def _download(self, name: str, shape: Shape, expected: TensorSpec) -> npt.NDArray[Any]:
         dtype = self._dtypes[name]
         if shape[1:] != expected.shape[1:] or dtype != expected.dtype:
             raise InferenceError(f"{name} of {self._name} is {dtype}{list(shape)}, expected {expected}")
@@ -195,9 +152,9 @@ class EngineGraph:
 
 
 def choose_profile(profiles: list[Profile], shapes: Mapping[str, Shape]) -> int | None:
-    """Of the profiles that take these shapes the one whose largest batch is smallest; None if none does."""
+    """Return the profile with the smallest maximum batch among those that accept the shapes; None if none does."""
 
-    def takes(profile: Profile) -> bool:
+    def accepts(profile: Profile) -> bool:
         return all(
             len(shape) == len(profile[name][0])
             and all(
@@ -206,5 +163,27 @@ def choose_profile(profiles: list[Profile], shapes: Mapping[str, Shape]) -> int 
             for name, shape in shapes.items()
         )
 
-    fitting = [place for place, profile in enumerate(profiles) if takes(profile)]
-    return min(fitting, key=lambda place: profiles[place]["image"][1][0], default=None)
+    fitting = [place for place, profile in enumerate(profiles) if accepts(profile)]
+    return min(fitting, key=lambda place: profiles[place][IMAGE.name][1][0], default=None)
+
+
+@cache
+def logger_for(trt: Any) -> Any:
+    """Return the logger for a TensorRT module, with `last_error`. It writes to this package's log.
+
+    TensorRT's own logger writes to stdout. TensorRT accepts only one logger per process, so it is created once.
+    """
+
+    class Logger(trt.ILogger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+            self.last_error = "TensorRT gave no reason"
+
+        def log(self, severity: Any, message: str) -> None:
+            if severity in (trt.ILogger.INTERNAL_ERROR, trt.ILogger.ERROR):
+                self.last_error = message
+                logger.error("TensorRT: %s", message)
+            elif severity == trt.ILogger.WARNING:
+                logger.warning("TensorRT: %s", message)
+
+    return Logger()

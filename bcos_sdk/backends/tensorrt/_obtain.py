@@ -1,4 +1,4 @@
-"""From a bundle to the engines that a GPU needs: at hand, or built with a line that says why."""
+"""Get the engines of a bundle: from its folder, from the cache, or by building them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bcos_sdk._paths import cache_dir
 from bcos_sdk.backends._driver import probe_driver
 from bcos_sdk.backends.tensorrt._build import build_once
-from bcos_sdk.backends.tensorrt._find import Accept, Engine, anything, find_engine
-from bcos_sdk.backends.tensorrt._flavours import CAPABILITIES, Flavour, choose_flavour, version_of
+from bcos_sdk.backends.tensorrt._cache import Accept, Engine, accept_all, cached_engines, find_engine
+from bcos_sdk.backends.tensorrt._flavours import CAPABILITIES, Flavour, choose_flavour, flavour_version
 from bcos_sdk.backends.tensorrt._record import EngineKey, EngineRecord
 from bcos_sdk.bundle import Bundle
 from bcos_sdk.errors import EngineError, OutputError
@@ -27,9 +26,10 @@ def build_engines(
     tf32: bool = False,
     progress: Callable[[str], None] = lambda _stage: None,
 ) -> list[tuple[str, EngineRecord]]:
-    """Engines of both graphs in the bundle's folder `engines`, with their names.
+    """Build the engines of the predict and the explain graph into the bundle; return their file names and records.
 
-    They are built for GPU 0 of this machine, or ahead of time for these compute capabilities.
+    They are built for GPU 0 of this machine, or ahead of time for the given compute capabilities. Engines that match
+    already are not built again.
     """
     flavour = choose_flavour(compute_capabilities, bundle.manifest.precision)
     capabilities = tuple(sorted(set(compute_capabilities), key=CAPABILITIES.index))
@@ -48,42 +48,38 @@ def build_engines(
 
 
 def key_for_gpu(bundle: Bundle, graph: Path, flavour: Flavour, gpu: int, *, tf32: bool) -> EngineKey:
-    """The engine that the GPU at that place needs."""
+    """The key of the engine that GPU `gpu` of this machine needs."""
     driver = probe_driver()
     chip = driver.gpus[gpu]
     key = _key(bundle, graph, flavour, (chip.capability,), tf32=tf32)
-    if flavour == "tensorrt_rtx":  # it finishes its engines for the very GPU and driver when they are loaded
+    if flavour == "tensorrt_rtx":  # it tunes an engine for the GPU and driver when it loads it
         return key
     return key.model_copy(update={"gpu": chip.name, "cuda": driver.cuda, "driver": driver.version})
 
 
 def obtain_engine(
-    bundle: Bundle, graph: Path, keys: Sequence[EngineKey], gpu: int, accept: Accept = anything, *, build: bool = True
+    bundle: Bundle, graph: Path, keys: Sequence[EngineKey], gpu: int, accept: Accept = accept_all, *, build: bool = True
 ) -> Engine:
-    """An engine with one of these keys from the bundle or the cache, else one built into the cache if it may be.
+    """Return an engine with one of these keys from the bundle or the cache.
 
-    The first key is built; a line in the log says why.
+    If there is none, build the one of the first key into the cache and log why; without `build`, raise an error.
     """
-    found = _at_hand(bundle, graph, keys, accept)
+    found = _find_existing(bundle, graph, keys, accept)
     if isinstance(found, Engine):
         return found
     if not build:
-        raise EngineError(f"no engine of {graph.name} is at hand, and building one takes minutes: {found}")
+        raise EngineError(f"no engine of {graph.name} fits this GPU, and building one would take minutes: {found}")
     logger.warning("building a TensorRT engine of %s, which takes minutes: %s", graph.name, found)
     try:
-        return build_once(bundle, graph, keys[0], _cached_engines(), gpu, accept)
+        return build_once(bundle, graph, keys[0], cached_engines(), gpu, accept)
     except (EngineError, OutputError) as error:
-        raise EngineError(f"{error.message}; no engine at hand fits: {found}", source=graph.name) from error
+        raise EngineError(f"{error.message}; no existing engine fits: {found}", source=graph.name) from error
 
 
-def _at_hand(bundle: Bundle, graph: Path, keys: Sequence[EngineKey], accept: Accept) -> Engine | str:
-    folders = [bundle.engines, _cached_engines()]
+def _find_existing(bundle: Bundle, graph: Path, keys: Sequence[EngineKey], accept: Accept) -> Engine | str:
+    folders = [bundle.engines, cached_engines()]
     found = [find_engine(folders, graph.stem, key, accept) for key in keys]
     return next((one for one in found if isinstance(one, Engine)), found[0])
-
-
-def _cached_engines() -> Path:
-    return cache_dir() / "engines"
 
 
 def _key(bundle: Bundle, graph: Path, flavour: Flavour, capabilities: tuple[str, ...], *, tf32: bool) -> EngineKey:
@@ -95,6 +91,6 @@ def _key(bundle: Bundle, graph: Path, flavour: Flavour, capabilities: tuple[str,
         tf32=tf32,
         profile=bundle.input_shapes(graph),
         flavour=flavour,
-        version=version_of(flavour),
+        version=flavour_version(flavour),
         compute_capabilities=capabilities,
     )

@@ -1,4 +1,4 @@
-"""What an engine was built from, with what and for which GPU: an engine is used where all of it still holds."""
+"""The key of an engine (all that it depends on) and its record. An engine is used only where its key matches."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from bcos_sdk.bundle import InputShapes
 __all__ = ["EngineKey", "EngineRecord"]
 
 RECIPE = 1
-"""Raised when the worker builds otherwise than before from the same key."""
+"""Increase it when the worker builds a different engine from the same key."""
 _MEANING = {
-    "recipe": "way of building",
+    "recipe": "build recipe",
     "graph_sha256": "graph",
     "weights_sha256": "weights",
     "precision": "precision",
@@ -35,7 +35,7 @@ class _Record(BaseModel):
 
 
 class EngineKey(_Record):
-    """All that an engine depends on. One built ahead of time names compute capabilities, and no GPU or driver."""
+    """All that an engine depends on. An engine built ahead of time has compute capabilities, but no GPU or driver."""
 
     recipe: int = RECIPE
     graph_sha256: str
@@ -51,16 +51,17 @@ class EngineKey(_Record):
     driver: str | None = None
 
     def stem(self, graph: str) -> str:
-        """The name of its files: two environments that share a folder do not take each other's places."""
+        """The name of the engine's files. A hash of the key keeps apart the environments that share a folder."""
         everything = json.dumps(self.model_dump(mode="json"), sort_keys=True)
         where = "-".join(f"sm{capability.replace('.', '')}" for capability in self.compute_capabilities)
         return f"{graph}.{self.flavour}.{where}.{hashlib.sha256(everything.encode()).hexdigest()[:8]}"
 
     def is_of_another_model(self, wanted: EngineKey) -> bool:
+        """Whether both the graph and the weights differ."""
         return self.graph_sha256 != wanted.graph_sha256 and self.weights_sha256 != wanted.weights_sha256
 
-    def unlike(self, wanted: EngineKey) -> list[str]:
-        """What keeps an engine with this key from being the one that is wanted, in words; empty if nothing does."""
+    def mismatches(self, wanted: EngineKey) -> list[str]:
+        """Each reason why an engine with this key cannot serve as the wanted one; empty if it can."""
         differing = [field for field in _MEANING if getattr(self, field) != getattr(wanted, field)]
         reasons = [_differs(_MEANING[field], getattr(self, field), getattr(wanted, field)) for field in differing]
         if not set(wanted.compute_capabilities) <= set(self.compute_capabilities):
@@ -70,7 +71,7 @@ class EngineKey(_Record):
 
 
 class EngineRecord(_Record):
-    """A plan and how it came about, written as JSON beside it."""
+    """What is known of a plan, written as JSON beside it."""
 
     key: EngineKey
     plan_sha256: str

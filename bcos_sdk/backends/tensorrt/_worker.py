@@ -1,68 +1,148 @@
-"""What TensorRT does in a process of its own: say its version, show that it runs, build one engine.
+"""TensorRT in a child process: report its version, try a GPU, build one engine.
 
-A job is one line of JSON on stdin; the plan goes to the file it names, the answer to stdout as JSON, and what TensorRT
-says to stderr. When stdin ends nobody waits for the answer any more, and the process ends without leaving a file.
+TensorRT may end the process that it runs in. In a child process that is an error; the caller goes on.
+
+Protocol: the caller writes a job, one line of JSON, to stdin. The child writes the plan to the file that the job
+names, and its reply as JSON to stdout. TensorRT's messages go to stderr. When stdin closes, the caller is gone: the
+child then removes its file and exits.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from bcos_sdk._processes import peak_memory
+from bcos_sdk._processes import last_lines, peak_memory, python_command
+from bcos_sdk.backends.tensorrt._cuda import Cuda
+from bcos_sdk.errors import EngineError
 
-__all__ = ["build", "main", "probe", "version"]
+__all__ = ["build", "main", "run_child", "run_worker"]
+
+Job: TypeAlias = dict[str, Any]
+Reply: TypeAlias = dict[str, Any]
+
+_PROGRAM = """
+from bcos_sdk.backends.tensorrt._worker import main
+main()
+"""
+
+# ----------------------------------------------------------------------------------------------- in the calling process
+
+
+def run_worker(job: Job) -> Reply:
+    """Run a job in a child process and return its reply. A failure is an `EngineError` that quotes TensorRT."""
+    output = run_child(json.dumps(job))
+    try:
+        reply: Reply = json.loads(output.splitlines()[-1])
+    except (IndexError, ValueError):
+        raise EngineError("the child process of TensorRT gave no reply") from None
+    if "problem" in reply:
+        raise EngineError(reply["problem"])
+    return reply
+
+
+def run_child(job: str) -> str:
+    """Start the child process, pass it the job, and return its stdout."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
+        child = subprocess.Popen(  # noqa: S603 - the same Python, and a program of this package
+            python_command(_PROGRAM),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
+        with child:
+            try:
+                output = _exchange(child, job)
+            except BaseException:
+                child.kill()
+                raise
+        if child.returncode:
+            stderr.seek(0)
+            raise EngineError(_reason(child.returncode, stderr.read()))
+    return output
+
+
+def _exchange(child: subprocess.Popen[str], job: str) -> str:
+    """Write the job and read the reply. Stdin stays open until then, because closing it stops the child."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    with contextlib.suppress(BrokenPipeError):  # the child has ended; its stderr says why
+        child.stdin.write(job + "\n")
+        child.stdin.flush()
+    output = child.stdout.read()
+    with contextlib.suppress(BrokenPipeError):
+        child.stdin.close()
+    return output
+
+
+def _reason(code: int, stderr: str) -> str:
+    quoted = last_lines(stderr)
+    if code < 0:
+        return f"TensorRT crashed with signal {-code}" + (f"; its last message: {quoted}" if quoted else "")
+    return quoted or f"TensorRT exited with code {code}"
+
+
+# ------------------------------------------------------------------------------------------------ in the child process
 
 
 def main() -> None:
+    """Read a job from stdin, run it, and write the reply to stdout."""
     job = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_caller, args=(job.get("plan"),), daemon=True).start()
-    answers = os.dup(1)
-    os.dup2(2, 1)  # TensorRT says on stdout what goes wrong
+    threading.Thread(target=_exit_with_caller, args=(job.get("plan"),), daemon=True).start()
+    stdout = os.dup(1)
+    os.dup2(2, 1)  # TensorRT prints its errors to stdout
     try:
-        answer = _TASKS[job["task"]](import_module(job["flavour"]), job)
-    except Exception as error:  # TensorRT's, CUDA's and Python's: whatever it is, the caller is told in one line
-        answer = {"problem": " ".join(str(error).split()) or type(error).__name__}
-    os.write(answers, json.dumps(answer).encode())
+        reply = _TASKS[job["task"]](import_module(job["flavour"]), job)
+    except Exception as error:  # of TensorRT, CUDA or Python: the caller gets it as one line
+        reply = {"problem": " ".join(str(error).split()) or type(error).__name__}
+    os.write(stdout, json.dumps(reply).encode())
 
 
-def version(trt: Any, _job: dict[str, Any]) -> dict[str, Any]:
+def version(trt: Any, _job: Job) -> Reply:
     return {"version": trt.__version__}
 
 
-def probe(trt: Any, job: dict[str, Any]) -> dict[str, Any]:
-    """Do what a client does first: take the GPU, some of its memory, and a runtime."""
-    from bcos_sdk.backends.tensorrt._cuda import Cuda
-
+def probe(trt: Any, job: Job) -> Reply:
+    """Do the first steps of a client: select the GPU, allocate memory, create a TensorRT runtime."""
     cuda = Cuda(job["gpu"])
     cuda.free(cuda.allocate(256))
     trt.Runtime(trt.Logger(trt.Logger.WARNING))
     return version(trt, job)
 
 
-def build(trt: Any, job: dict[str, Any]) -> dict[str, Any]:
-    """Parse the graph, and build an engine for the shapes and GPUs that the job names."""
+def build(trt: Any, job: Job) -> Reply:
+    """Parse the graph, build an engine for the shapes and GPUs of the job, and write the plan to its file."""
     if job["gpu"] is not None:
-        from bcos_sdk.backends.tensorrt._cuda import Cuda
-
         Cuda(job["gpu"])
     logger = trt.Logger(trt.Logger.WARNING)
     builder = trt.Builder(logger)
-    # The parser does not keep the network alive, so a name must.
+    # The parser holds no reference to the network, so this variable must.
     network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
     parser = trt.OnnxParser(network, logger)
     if not parser.parse_from_file(job["graph"]):
         problems = (parser.get_error(place) for place in range(parser.num_errors))
         listed = (f"{error.node_operator()} in {error.node_name()}: {error.desc()}" for error in problems)
         return {"problem": "; ".join(listed)}
+    plan = builder.build_serialized_network(network, _config(trt, builder, job))
+    if plan is None:
+        sys.exit("TensorRT built no engine from the graph")
+    Path(job["plan"]).write_bytes(plan)
+    return {"version": trt.__version__, "layers": network.num_layers, "peak_memory": peak_memory()}
+
+
+def _config(trt: Any, builder: Any, job: Job) -> Any:
     config = builder.create_builder_config()
-    if not job["tf32"]:  # it is on by default, and its 11 binary digits break the certificate of full precision
+    if not job["tf32"]:  # on by default; its 11 significant bits break the certificate of fp32
         config.clear_flag(trt.BuilderFlag.TF32)
     profile = builder.create_optimization_profile()
     for name, shapes in job["profile"].items():
@@ -73,21 +153,13 @@ def build(trt: Any, job: dict[str, Any]) -> dict[str, Any]:
         for place, capability in enumerate(job["capabilities"]):
             level = getattr(trt.ComputeCapability, f"SM{capability.replace('.', '')}")
             config.set_compute_capability(level, place)
-    plan = builder.build_serialized_network(network, config)
-    if plan is None:
-        sys.exit("TensorRT builds no engine of it")
-    Path(job["plan"]).write_bytes(plan)
-    return {"version": trt.__version__, "layers": network.num_layers, "peak_memory": peak_memory()}
+    return config
 
 
-_TASKS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {
-    "build": build,
-    "probe": probe,
-    "version": version,
-}
+_TASKS: dict[str, Callable[[Any, Job], Reply]] = {"build": build, "probe": probe, "version": version}
 
 
-def _end_with_caller(plan: str | None) -> None:
+def _exit_with_caller(plan: str | None) -> None:
     sys.stdin.read()
     if plan is not None:
         Path(plan).unlink(missing_ok=True)

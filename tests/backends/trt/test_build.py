@@ -1,4 +1,4 @@
-"""Engines built here, without a GPU, by TensorRT for RTX: complete, once, or not at all."""
+"""Engines that TensorRT for RTX builds without a GPU: each is built once, and a failed build leaves no file."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 import onnx
 import pytest
 from support.bundles import MAX_BATCH, SIZE, copy_of, sign_again, small_bundle
+from support.gpu_machine import Worker, intercept_builds
 
 from bcos_sdk._files import sha256_of
-from bcos_sdk.backends.tensorrt import EngineRecord, _build, build_engines
-from bcos_sdk.backends.tensorrt._process import run_worker
+from bcos_sdk.backends.tensorrt import EngineRecord, build_engines, run_worker
 from bcos_sdk.bundle import Bundle, open_bundle
 from bcos_sdk.errors import EngineError, OutputError
 
@@ -50,11 +50,11 @@ def test_engines_are_built_ahead_of_time(bundle: Bundle, capabilities: tuple[str
         assert (record.key.tf32, record.key.gpu, record.key.driver) == (False, None, None)
         assert record.peak_memory is None or record.peak_memory > 50e6
         assert EngineRecord.model_validate_json(plan.with_suffix(".json").read_text("utf-8")) == record
-    assert len(files(bundle)) == 4, "two plans, two records, nothing else"
+    assert len(files(bundle)) == 4, "two plans and two records"
     open_bundle(bundle.path)
 
 
-def test_what_is_there_already_is_not_built_again(bundle: Bundle) -> None:
+def test_an_existing_engine_is_not_built_again(bundle: Bundle) -> None:
     stages: list[str] = []
     first = build_engines(bundle, compute_capabilities=["8.9"], progress=stages.append)
     assert build_engines(bundle, compute_capabilities=["8.9"], progress=stages.append) == first
@@ -64,7 +64,7 @@ def test_what_is_there_already_is_not_built_again(bundle: Bundle) -> None:
     assert all(record.key.tf32 for _, record in others)
 
 
-def test_profiles_reach_from_one_image_to_the_largest_batch(bundle: Bundle) -> None:
+def test_profiles_range_from_one_image_to_the_largest_batch(bundle: Bundle) -> None:
     image = ((1, 6, *SIZE), (MAX_BATCH, 6, *SIZE), (MAX_BATCH, 6, *SIZE))
     assert bundle.input_shapes(bundle.predict_graph) == {"image": image}
     targets = ((1, 1), (MAX_BATCH, 1), (MAX_BATCH, MAX_BATCH))
@@ -92,36 +92,38 @@ def test_a_graph_without_a_profile_is_not_built(bundle: Bundle) -> None:
     assert not (bundle.path / "made.plan").exists()
 
 
-def test_what_tensorrt_says_is_quoted(bundle: Bundle) -> None:
+def test_errors_quote_tensorrt(bundle: Bundle) -> None:
     with pytest.raises(EngineError, match="FP32 GEMM is not supported"):
         run_worker(job(bundle, capabilities=["7.5"]))
     assert not (bundle.path / "made.plan").exists()
 
 
-def test_a_graph_that_tensorrt_refuses_is_named_by_layer_and_leaves_nothing(bundle: Bundle) -> None:
+def test_an_operator_that_tensorrt_refuses_is_named_by_layer(bundle: Bundle) -> None:
     model = onnx.load(bundle.explain_graph, load_external_data=False)
     node = next(node for node in model.graph.node if node.op_type == "MatMul")
     node.op_type = "NonMaxSuppression"
     bundle.explain_graph.write_bytes(model.SerializeToString())
     sign_again(bundle.path)
-    with pytest.raises(EngineError, match=rf"no engine of explain\.onnx was built: NonMaxSuppression in {node.name}"):
+    with pytest.raises(
+        EngineError, match=rf"cannot build an engine of explain\.onnx: NonMaxSuppression in {node.name}"
+    ):
         build_engines(open_bundle(bundle.path), compute_capabilities=["8.9"])
     assert [name for name in files(bundle) if "explain" in name] == []
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, EngineError("out of memory")])
-def test_whatever_stops_a_build_leaves_nothing(bundle: Bundle, monkeypatch: pytest.MonkeyPatch, failure: Any) -> None:
-    def stop(job: dict[str, Any]) -> dict[str, Any]:
+def test_an_interrupted_build_leaves_no_file(bundle: Bundle, monkeypatch: pytest.MonkeyPatch, failure: Any) -> None:
+    def stop(job: dict[str, Any], _build: Worker) -> dict[str, Any]:
         Path(job["plan"]).write_bytes(b"half a plan")
         raise failure
 
-    monkeypatch.setattr(_build, "run_worker", stop)
+    intercept_builds(monkeypatch, stop)
     with pytest.raises(BaseException, match=r"out of memory|^$"):
         build_engines(bundle, compute_capabilities=["8.9"])
     assert files(bundle) == []
 
 
-def test_what_a_killed_build_left_is_removed_by_the_next(bundle: Bundle) -> None:
+def test_the_next_build_removes_the_file_of_a_killed_one(bundle: Bundle) -> None:
     (name, _), *_ = build_engines(bundle, compute_capabilities=["8.9"])
     folder = bundle.path / "engines"
     (folder / name).with_suffix(".json").unlink()
@@ -130,28 +132,28 @@ def test_what_a_killed_build_left_is_removed_by_the_next(bundle: Bundle) -> None
     assert len(files(bundle)) == 4
 
 
-def test_capabilities_in_any_order_are_one_engine(bundle: Bundle) -> None:
+def test_the_order_of_capabilities_does_not_matter(bundle: Bundle) -> None:
     both = build_engines(bundle, compute_capabilities=["8.9", "8.6", "8.9"])
-    assert build_engines(bundle, compute_capabilities=["8.6"]) == both, "it has what is asked for, and more"
+    assert build_engines(bundle, compute_capabilities=["8.6"]) == both, "an engine for more capabilities fits as well"
     assert all((bundle.path / "engines" / name).is_file() for name, _ in both)
 
 
-def test_a_bundle_that_changes_meanwhile_gives_no_engine(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    def meddle(job: dict[str, Any]) -> dict[str, Any]:
-        answer = run_worker(job)
+def test_a_bundle_that_changes_during_a_build_gives_no_engine(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    def meddle(job: dict[str, Any], build: Worker) -> dict[str, Any]:
+        reply = build(job)
         with bundle.predict_graph.open("ab") as graph:
             graph.write(b" ")
-        return answer
+        return reply
 
-    monkeypatch.setattr(_build, "run_worker", meddle)
+    intercept_builds(monkeypatch, meddle)
     with pytest.raises(EngineError, match="was changed while"):
         build_engines(bundle, compute_capabilities=["8.9"])
     assert files(bundle) == []
 
 
-def test_a_place_that_cannot_be_written(bundle: Bundle) -> None:
+def test_a_folder_that_cannot_be_written(bundle: Bundle) -> None:
     (bundle.path / "engines").write_text("in the way")
-    with pytest.raises(OutputError, match="no engine can be written"):
+    with pytest.raises(OutputError, match="cannot write an engine to"):
         build_engines(bundle, compute_capabilities=["8.9"])
 
 
@@ -169,7 +171,7 @@ def builder(bundle: Bundle) -> subprocess.Popen[str]:
 
 
 def test_two_processes_build_once(bundle: Bundle) -> None:
-    """Two builds of one graph differ in their bytes: equal hashes mean that there was one."""
+    """Two builds of one graph differ in their bytes, so equal hashes show that there was one build."""
     both = [builder(bundle) for _ in range(2)]
     hashes = [process.communicate(timeout=120)[0].split() for process in both]
     assert hashes[0] == hashes[1]
@@ -179,11 +181,11 @@ def test_two_processes_build_once(bundle: Bundle) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are found in /proc")
 @pytest.mark.parametrize("victim", ["caller", "worker"])
-def test_a_killed_build_leaves_nothing(bundle: Bundle, victim: str) -> None:
+def test_a_killed_build_leaves_no_file(bundle: Bundle, victim: str) -> None:
     caller = builder(bundle)
     children = Path(f"/proc/{caller.pid}/task/{caller.pid}/children")
     worker = 0
-    while caller.poll() is None and not worker:  # the first child says the version, the next one builds
+    while caller.poll() is None and not worker:  # the first child process reports the version, the next one builds
         for child in map(int, children.read_text().split()):
             worker = child if (bundle.path / "engines").exists() else 0
         time.sleep(0.01)
@@ -193,5 +195,5 @@ def test_a_killed_build_leaves_nothing(bundle: Bundle, victim: str) -> None:
     end = time.monotonic() + 60
     while Path(f"/proc/{worker}").exists() and time.monotonic() < end:
         time.sleep(0.05)
-    assert not Path(f"/proc/{worker}").exists(), "the worker ends with its caller"
+    assert not Path(f"/proc/{worker}").exists(), "the worker did not exit with its caller"
     assert files(bundle) == []

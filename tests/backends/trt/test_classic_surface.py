@@ -1,6 +1,6 @@
-"""What our code asks of classic TensorRT exists in the oldest and the newest supported version, as it is asked.
+"""Every call of this package to classic TensorRT is valid in its oldest and its newest supported version.
 
-Behaviour needs a GPU; names, arguments and types are in the bindings, and the code itself is run against these.
+Results need a GPU. Names, arguments and types are in the Python bindings, so the code is run against those.
 """
 
 from __future__ import annotations
@@ -36,14 +36,12 @@ surface = stand_in(
 )
 sys.modules.update(cuda_modules(FakeCuda()))
 
-from bcos_sdk.backends.tensorrt._cuda import Cuda
-from bcos_sdk.backends._graphs import Tensor
-from bcos_sdk.backends.tensorrt._graph import EngineGraph
-from bcos_sdk.backends.tensorrt import Engine
+from bcos_sdk.backends import TensorSpec
+from bcos_sdk.backends.tensorrt import Cuda, Engine, EngineGraph
 
 record = types.SimpleNamespace(key=types.SimpleNamespace(flavour="tensorrt"))
 graph = EngineGraph(Engine(b"a plan", record), Cuda(0), "predict.onnx")
-got = graph.run({"image": np.zeros((2, 6, 8, 8), np.float32)}, {"logits": Tensor((2, 10), "float32")})
+got = graph.run({"image": np.zeros((2, 6, 8, 8), np.float32)}, {"logits": TensorSpec((2, 10), "float32")})
 assert got["logits"].shape == (2, 10)
 graph.close()
 print(json.dumps(sorted(surface.used)))
@@ -100,7 +98,7 @@ def job(folder: Path, **changed: object) -> str:
     return json.dumps({**usual, "plan": str(folder / "plan"), **changed})
 
 
-def test_engines_are_built_with_what_exists(classic: Bindings, tmp_path: Path) -> None:
+def test_the_calls_that_build_an_engine_are_valid(classic: Bindings, tmp_path: Path) -> None:
     output = classic.run(WORKER, stdin=job(tmp_path))
     assert (tmp_path / "plan").read_bytes() == b"a plan"
     assert json.loads(output.splitlines()[0])["version"].startswith(classic.version)
@@ -114,27 +112,27 @@ def test_engines_are_built_with_what_exists(classic: Bindings, tmp_path: Path) -
     }
 
 
-def test_a_graph_that_cannot_be_parsed_is_told_with_what_exists(classic: Bindings, tmp_path: Path) -> None:
+def test_the_calls_that_report_a_parser_error_are_valid(classic: Bindings, tmp_path: Path) -> None:
     answers = "OnnxParser__parse_from_file=False, OnnxParser__num_errors=1"
     output = classic.run(f"surface = stand_in({answers})\n{WORKER}", stdin=job(tmp_path))
     assert " in " in json.loads(output.splitlines()[0])["problem"]
     assert used(output) >= {"ParserError.node_operator", "ParserError.node_name", "ParserError.desc"}
 
 
-def test_an_engine_that_is_not_built_is_told_with_what_exists(classic: Bindings, tmp_path: Path) -> None:
+def test_a_failed_build_exits_with_a_message(classic: Bindings, tmp_path: Path) -> None:
     done = classic.start(f"surface = stand_in(Builder__build_serialized_network=None)\n{WORKER}", stdin=job(tmp_path))
     assert done.returncode == 1
     assert "no engine" in done.stderr.splitlines()[-1]
 
 
-def test_compute_capabilities_are_refused_by_name(classic: Bindings, tmp_path: Path) -> None:
+def test_classic_tensorrt_has_no_compute_capabilities(classic: Bindings, tmp_path: Path) -> None:
     done = classic.start(WORKER, stdin=job(tmp_path, capabilities=["8.9"]))
     error = done.stderr.splitlines()[-1]
     assert f"AbsentError: tensorrt {classic.version}" in error
     assert "IBuilderConfig.num_compute_capabilities" in error
 
 
-def test_what_running_an_engine_takes_exists(classic: Bindings) -> None:
+def test_the_calls_that_run_an_engine_are_valid(classic: Bindings) -> None:
     assert used(classic.run(RUNTIME)) == {
         "ILogger.__init__",
         "Runtime.__init__",
@@ -156,19 +154,19 @@ def test_what_running_an_engine_takes_exists(classic: Bindings) -> None:
     }
 
 
-def test_what_does_not_exist_is_an_assertion_that_names_it(classic: Bindings) -> None:
+def test_an_invalid_call_is_an_assertion_that_names_it(classic: Bindings) -> None:
     for statement, error in attempt(classic, *REFUSED).items():
         assert error is not None, statement
         assert error.startswith(f"AssertionError: tensorrt {classic.version}"), (statement, error)
         assert REFUSED[statement] in error, (statement, error)
 
 
-def test_severities_have_the_names_that_our_logger_asks_for(classic: Bindings) -> None:
+def test_the_severities_of_our_logger_exist(classic: Bindings) -> None:
     names = [f"trt.ILogger.{name}" for name in ("INTERNAL_ERROR", "ERROR", "WARNING")]
     assert attempt(classic, *names) == dict.fromkeys(names)
 
 
-def test_enums_are_those_of_the_version(classic: Bindings) -> None:
+def test_enums_belong_to_the_version(classic: Bindings) -> None:
     tried = attempt(
         classic,
         "trt.BuilderFlag.FP16",
@@ -177,7 +175,9 @@ def test_enums_are_those_of_the_version(classic: Bindings) -> None:
         "assert int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED) == 1",
     )
     fp16, tf32, strongly_typed, second_bit = tried.values()
-    assert (fp16 is None) == (classic.version == "10.16"), "TensorRT 11 takes precision from the graph alone"
+    assert (fp16 is None) == (classic.version == "10.16"), "TensorRT 11 takes the precision from the graph only"
     assert tf32 is None
     assert strongly_typed is None
-    assert (second_bit is None) == (classic.version == "10.16"), "a flag must be asked for by name: bits move"
+    assert (second_bit is None) == (classic.version == "10.16"), (
+        "flags are used by name: their bits change between versions"
+    )

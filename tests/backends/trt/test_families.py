@@ -1,4 +1,4 @@
-"""Engines of every family, in both precisions, are built ahead of time; in half, norms and certificates stay float."""
+"""Engines of every family are built ahead of time in both precisions. With fp16, only products are in fp16."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.halves import layers_with_halves, misplaced_halves
 from support.members import MEMBERS, Size, build_member, images, prepare, write_graphs
 from support.walking import execute, parse
 
-from bcos_sdk.backends.tensorrt._process import run_worker
+from bcos_sdk.backends.tensorrt import run_worker
 from bcos_sdk.contract import TOLERANCE_CAPS
 from bcos_sdk.models import build_model
 
@@ -28,7 +28,7 @@ ReportEngine = Callable[[str, int, float, int | None], None]
 
 
 def build(graph: Path, size: Size, precision: str, batch: int) -> tuple[int, float, int | None]:
-    """Plan size, seconds and peak memory of an engine with an open batch and open targets."""
+    """Build an engine for any batch and any number of targets; return plan size, seconds and peak memory."""
     sample = [6, *size]
     profile = {"image": [[1, *sample], [batch, *sample], [batch, *sample]]}
     if graph.stem == "explain":
@@ -36,10 +36,8 @@ def build(graph: Path, size: Size, precision: str, batch: int) -> tuple[int, flo
     plan = graph.with_suffix(".plan")
     job: dict[str, Any] = {"task": "build", "flavour": "tensorrt_rtx", "graph": str(graph), "plan": str(plan)}
     began = time.monotonic()
-    answer = run_worker(
-        {**job, "profile": profile, "capabilities": CAPABILITIES[precision], "tf32": False, "gpu": None}
-    )
-    return plan.stat().st_size, time.monotonic() - began, answer["peak_memory"]
+    reply = run_worker({**job, "profile": profile, "capabilities": CAPABILITIES[precision], "tf32": False, "gpu": None})
+    return plan.stat().st_size, time.monotonic() - began, reply["peak_memory"]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -51,8 +49,8 @@ def test_engines_of_every_family_are_built(name: str, precision: str, tmp_path: 
 
 
 @pytest.mark.parametrize("name", MEMBERS)
-def test_half_precision_reaches_products_alone_and_certificates_hold(name: str, tmp_path: Path) -> None:
-    """Executed as TensorRT would, every product of half rounded once; ONNX Runtime on a CPU rounds none."""
+def test_fp16_is_in_products_only_and_certificates_hold(name: str, tmp_path: Path) -> None:
+    """Each product in fp16 is rounded once, as TensorRT does. ONNX Runtime on a CPU would not round it."""
     size, _ = MEMBERS[name]
     predict, explain = map(parse, write_graphs(build_member(name), size, tmp_path, half=True)[:2])
     for parsed in (predict, explain):

@@ -1,85 +1,90 @@
-"""Which TensorRT builds, and what is said where none can; all of it asked in processes of their own."""
+"""The choice of the TensorRT flavour, the errors if none can build, and the child process of TensorRT."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.bundles import small_bundle
+from support.gpu_machine import install_empty, uninstall
 
-from bcos_sdk.backends import Device, check_device
-from bcos_sdk.backends._driver import Driver, Gpu
-from bcos_sdk.backends.tensorrt import _flavours, _process, build_engines, choose_flavour
-from bcos_sdk.backends.tensorrt._process import run_worker
+from bcos_sdk.backends import Device, Driver, Gpu, check_device, probe_driver
+from bcos_sdk.backends.tensorrt import (
+    TENSORRT,
+    build_engines,
+    choose_flavour,
+    flavour_problem,
+    flavour_version,
+    run_worker,
+)
 from bcos_sdk.errors import DeviceError, EngineError, InputError, MissingExtraError
+
+UseDriver = Callable[[Driver], None]
+L4 = Driver(gpus=(Gpu(name="L4", capability="8.9"),))
 
 
 @pytest.mark.parametrize("capability", ["9.9", "89", "sm89", ""])
-def test_unknown_capabilities(capability: str) -> None:
-    with pytest.raises(InputError, match="no compute capability"):
+def test_unknown_capabilities_are_refused(capability: str) -> None:
+    with pytest.raises(InputError, match="cannot be built for compute capability"):
         build_engines(small_bundle(), compute_capabilities=[capability])
 
 
-def test_a_capability_without_full_precision_is_named_before_any_work() -> None:
-    with pytest.raises(InputError, match=r"7\.5 cannot multiply in full precision") as caught:
+def test_a_capability_without_float32_is_refused_before_any_build() -> None:
+    with pytest.raises(InputError, match=r"7\.5 cannot multiply in float32") as caught:
         build_engines(small_bundle(), compute_capabilities=["8.9", "7.5"])
     assert "--precision fp16" in str(caught.value)
 
 
-def test_without_a_gpu_both_ways_on_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_flavours, "probe_driver", lambda: Driver(problem="no NVIDIA driver is installed"))
+def test_without_a_gpu_the_hint_names_both_ways_to_build(use_driver: UseDriver) -> None:
+    use_driver(Driver(problem="no NVIDIA driver is installed"))
     with pytest.raises(DeviceError, match="no NVIDIA driver is installed") as caught:
         build_engines(small_bundle())
     assert "--compute-capability" in str(caught.value)
     assert "machine with the GPU" in str(caught.value)
 
 
-def test_with_a_gpu_the_classic_flavour_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_flavours, "probe_driver", lambda: Driver(gpus=(Gpu(name="L4", capability="8.9"),)))
-    asked: list[str] = []
-    monkeypatch.setattr(_flavours, "require", lambda *modules, purpose: asked.extend(modules))
+def test_classic_tensorrt_builds_for_the_gpu_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, use_driver: UseDriver
+) -> None:
+    use_driver(L4)
+    install_empty(monkeypatch, "tensorrt", "tensorrt_rtx")
     assert choose_flavour([], "fp32") == "tensorrt"
     assert choose_flavour(["8.9"], "fp32") == "tensorrt_rtx"
-    assert asked == ["tensorrt", "tensorrt_rtx"]
 
 
-def test_a_flavour_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*_: Any, **__: Any) -> None:
-        raise MissingExtraError("Building engines needs tensorrt_rtx")
-
-    monkeypatch.setattr(_flavours, "require", missing)
+def test_a_flavour_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, use_driver: UseDriver) -> None:
+    use_driver(L4)
+    uninstall(monkeypatch, "tensorrt", "tensorrt_rtx")
     with pytest.raises(MissingExtraError, match="needs tensorrt_rtx"):
         choose_flavour(["8.9"], "fp32")
+    with pytest.raises(MissingExtraError, match="needs tensorrt,"):
+        choose_flavour([], "fp32")
 
 
-def test_the_version_is_what_the_library_says() -> None:
+def test_the_version_comes_from_the_library() -> None:
     trt = pytest.importorskip("tensorrt_rtx", reason="pip install 'bcos-sdk[trt-rtx]'")
-    assert _flavours.version_of("tensorrt_rtx") == trt.__version__
+    assert flavour_version("tensorrt_rtx") == trt.__version__
 
 
-@pytest.mark.skipif(
-    not pytest.importorskip("bcos_sdk.backends._driver").probe_driver().problem, reason="there is a driver"
-)
-def test_without_a_driver_trying_it_is_an_answer_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TensorRT itself is touched, in the process made for it: whatever happens there, this one goes on."""
+@pytest.mark.skipif(not probe_driver().problem, reason="there is a driver")
+def test_without_a_driver_tensorrt_fails_with_a_reason(use_driver: UseDriver) -> None:
+    """The real TensorRT runs here, in its child process."""
     pytest.importorskip("tensorrt_rtx", reason="pip install 'bcos-sdk[trt-rtx]'")
-    _flavours.flavour_problem.cache_clear()
-    monkeypatch.setattr(_flavours, "probe_driver", lambda: Driver(gpus=(Gpu(name="L4", capability="8.9"),)))
-    problem = _flavours.flavour_problem("tensorrt_rtx", 0)
+    assert check_device(Device(TENSORRT)) == "no NVIDIA driver is installed"
+    use_driver(L4)
+    problem = flavour_problem("tensorrt_rtx", 0)
     assert problem is not None
     assert "CUDA error" in problem
-    assert check_device(Device("tensorrt")) == "no NVIDIA driver is installed"
 
 
-def test_a_gpu_that_tensorrt_for_rtx_does_not_know_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_flavours, "probe_driver", lambda: Driver(gpus=(Gpu(name="H100", capability="9.0"),)))
-    _flavours.flavour_problem.cache_clear()
-    assert "compute capability 9.0" in str(_flavours.flavour_problem("tensorrt_rtx", 0))
-    _flavours.flavour_problem.cache_clear()
+def test_a_gpu_that_tensorrt_for_rtx_does_not_support_is_named(use_driver: UseDriver) -> None:
+    use_driver(Driver(gpus=(Gpu(name="H100", capability="9.0"),)))
+    assert "compute capability 9.0" in str(flavour_problem("tensorrt_rtx", 0))
 
 
 def test_nothing_is_imported_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,39 +108,39 @@ def worker(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
         ("import os; os.kill(os.getpid(), 11)", "TensorRT crashed with signal 11"),
         (
             "import os, sys; print('[E] bad', file=sys.stderr, flush=True); os.abort()",
-            r"signal 6 after saying: \[E\] bad",
+            r"signal 6; its last message: \[E\] bad",
         ),
         ("import sys; sys.exit('no such operator')", "no such operator"),
-        ("import sys; sys.exit(3)", "TensorRT ended with code 3"),
-        ("pass", "gave no answer"),
-        ("import os; os.close(0); import sys; sys.exit('closed its ears')", "closed its ears"),
+        ("import sys; sys.exit(3)", "TensorRT exited with code 3"),
+        ("pass", "gave no reply"),
+        ("import os; os.close(0); import sys; sys.exit('stdin is closed')", "stdin is closed"),
         ("import sys; sys.stderr.write('a\\nb\\nc\\n' * 99999); sys.exit(1)", "a; b; c"),
     ],
 )
-def test_a_worker_that_ends_badly_says_why(monkeypatch: pytest.MonkeyPatch, program: str, reason: str) -> None:
+def test_the_error_says_why_the_worker_failed(monkeypatch: pytest.MonkeyPatch, program: str, reason: str) -> None:
     worker(monkeypatch, program)
     with pytest.raises(EngineError, match=reason):
         run_worker({"task": "version"})
 
 
-def test_a_worker_may_say_other_things_before_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_may_print_other_lines_before_its_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     worker(monkeypatch, "print('loading'); print('{\"version\": \"1\"}')")
     assert run_worker({"task": "version"}) == {"version": "1"}
 
 
-def test_an_interrupted_caller_ends_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_caller_kills_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Any] = []
     start = subprocess.Popen
 
     def remember(_command: Any, **options: Any) -> Any:
         started.append(start([sys.executable, "-c", "import time; time.sleep(60)"], **options))
+        started[0].stdout.read = interrupt
         return started[0]
 
-    def interrupt(*_: Any) -> str:
+    def interrupt() -> str:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(subprocess, "Popen", remember)
-    monkeypatch.setattr(_process, "_converse", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run_worker({"task": "version"})
     assert started[0].poll() is not None

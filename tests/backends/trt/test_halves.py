@@ -1,4 +1,4 @@
-"""Halves are found wherever a parsed network holds them, and are wrong wherever no product takes them."""
+"""`support.halves` finds every fp16 value of a parsed network, and those that no product consumes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cast(source: str, output: str, to: int) -> NodeProto:
     return node("Cast", source, output, to=to)
 
 
-# A convolution in half, with a weight that is turned as the explain graphs turn theirs, divided by a norm.
+# A convolution in fp16, with a weight that is transposed as in explain graphs, divided by a norm.
 PRODUCT = [
     cast("x", "half_x", TensorProto.FLOAT16),
     cast("weight", "half_weight", TensorProto.FLOAT16),
@@ -45,27 +45,27 @@ def graph_of(folder: Path, *norm: NodeProto) -> Path:
     return write_onnx(folder / "halves.onnx", [*PRODUCT, *norm, QUOTIENT], x=(3, 5, 6), y=(4, 5, 6), weights=weights)
 
 
-def test_halves_in_products_are_right(tmp_path: Path) -> None:
+def test_fp16_in_products_is_accepted(tmp_path: Path) -> None:
     parsed = parse(graph_of(tmp_path, node("ReduceL2", "x axis", "norm")))
     assert misplaced_halves(parsed) == []
     kinds = [kind for kind, _ in layers_with_halves(parsed)]
     assert sorted(kinds) == ["Cast", "Cast", "Cast", "Convolution", "Shuffle"]
 
 
-def test_a_norm_in_half_is_named(tmp_path: Path) -> None:
+def test_a_norm_in_fp16_is_named(tmp_path: Path) -> None:
     norm = node("ReduceSum", "half_x axis", "half_norm"), cast("half_norm", "norm", TensorProto.FLOAT)
-    assert misplaced_halves(parse(graph_of(tmp_path, *norm))) == ["Reduce 'half_norm' computes in half"]
+    assert misplaced_halves(parse(graph_of(tmp_path, *norm))) == ["Reduce 'half_norm' computes in fp16"]
 
 
-def test_a_norm_in_float_of_a_rounded_value_is_named(tmp_path: Path) -> None:
+def test_a_float32_norm_of_a_rounded_value_is_named(tmp_path: Path) -> None:
     moved = node("Transpose", "half_x", "moved", perm=[0, 1, 2, 3])
     norm = moved, cast("moved", "rounded", TensorProto.FLOAT), node("ReduceL2", "rounded axis", "norm")
     (wrong,) = misplaced_halves(parse(graph_of(tmp_path, *norm)))
-    assert wrong == "Cast 'rounded' gives back a float that was rounded for no product"
+    assert wrong == "Cast 'rounded' returns a float32 that was rounded to fp16 for no product"
 
 
-def test_the_walk_rounds_to_half_where_the_graph_does(tmp_path: Path) -> None:
-    """Not so ONNX Runtime on the CPU: it convolves in float, and leaves out the casts to half and back."""
+def test_execution_rounds_to_fp16_where_the_graph_does(tmp_path: Path) -> None:
+    """ONNX Runtime on the CPU convolves in float32 and removes the casts to fp16 and back."""
     graph = graph_of(tmp_path, node("ReduceL2", "x axis", "norm"))
     x, weight = torch.rand(2, 3, 5, 6), torch.from_numpy(WEIGHT).transpose(0, 1)
     product = F.conv2d(x.half().float(), weight.half().float(), padding=1).half().float()

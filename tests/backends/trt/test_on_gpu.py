@@ -1,7 +1,7 @@
-"""Engines on a GPU against ONNX Runtime on the CPU: values, certificates, batches, cache.
+"""Engines on a GPU compared with ONNX Runtime on the CPU: values, certificates, batches, cache.
 
-Every test runs twice: here on a GPU made of host memory, which shows that the test itself is sound, and on a real one
-with `make test-gpu`, for each TensorRT that is installed there.
+Every test runs on a simulated GPU, which shows that the test works, and with `make test-gpu` on a real GPU, once for
+each TensorRT flavour that is installed there.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from support.members import MEMBERS, build_member
 from support.members import images as member_images
 
 from bcos_sdk import Client
-from bcos_sdk.backends import Backend, _devices, open_backend
+from bcos_sdk.backends import Backend, open_backend
 from bcos_sdk.backends.tensorrt import EngineRecord
-from bcos_sdk.backends.tensorrt import _graph as _tensorrt
 from bcos_sdk.bundle import Bundle, open_bundle
 from bcos_sdk.exporters import export
 from bcos_sdk.images import encode
 
-FAKE = "GPU made of host memory"
-CLOSE = 1e-3  # TensorRT rounds in another order; a wrong layer is off by more than all of this
+FAKE = "simulated GPU"
+FLAVOURS = ("tensorrt", "tensorrt_rtx")
+CLOSE = 1e-3  # TensorRT rounds in another order, but a wrong layer differs by more than this
 
 
 @pytest.fixture(
     autouse=True,
-    params=[FAKE, *(pytest.param(flavour, marks=pytest.mark.gpu) for flavour in ("tensorrt", "tensorrt_rtx"))],
+    params=[FAKE, *(pytest.param(flavour, marks=pytest.mark.gpu) for flavour in FLAVOURS)],
 )
 def _gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     if request.param == FAKE:
@@ -41,8 +41,7 @@ def _gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
     else:
         pytest.importorskip(request.param, reason=f"{request.param} is not installed")
         monkeypatch.setenv("BCOS_SDK_CACHE", str(tmp_path / "cache"))
-        for module in (_devices, _tensorrt):
-            monkeypatch.setattr(module, "installed_flavours", lambda: [request.param])
+        gpu_machine.uninstall(monkeypatch, *(flavour for flavour in FLAVOURS if flavour != request.param))
     yield request.param
     gpu_machine.forget()
 
@@ -54,7 +53,7 @@ def bundle(tmp_path: Path) -> Bundle:
 
 @pytest.fixture
 def builds(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """The lines that said that an engine is being built, and why, since it was last asked."""
+    """A function that returns the log lines about builds since its last call."""
     caplog.set_level(logging.WARNING, "bcos_sdk")
 
     def taken() -> list[str]:
@@ -69,7 +68,7 @@ def images(count: int, seed: int = 0) -> Any:
     return np.stack([encode(cropped(pixels)) for pixels in random_pixels(count, seed)])
 
 
-def apart(value: Any, truth: Any) -> float:
+def relative_difference(value: Any, truth: Any) -> float:
     """‖value − truth‖ / ‖truth‖."""
     return float(np.linalg.norm(value - truth) / np.linalg.norm(truth))
 
@@ -80,12 +79,12 @@ def compare(gpu: Backend, cpu: Backend, batch: Any, targets: Any) -> None:
     for name in ("logits", "contributions", "bias_terms", "weights"):
         one, other = getattr(got, name), getattr(want, name)
         assert (one.dtype, one.shape) == (other.dtype, other.shape), name
-        assert apart(one, other) < CLOSE, name
-    assert apart(gpu.predict(batch), want.logits) < CLOSE
+        assert relative_difference(one, other) < CLOSE, name
+    assert relative_difference(gpu.predict(batch), want.logits) < CLOSE
 
 
 @pytest.mark.parametrize(("count", "rows"), [(1, 1), (3, 2), (MAX_BATCH, MAX_BATCH), (2 * MAX_BATCH + 1, 1)])
-def test_engines_say_what_onnx_runtime_says(bundle: Bundle, count: int, rows: int) -> None:
+def test_engines_agree_with_onnx_runtime(bundle: Bundle, count: int, rows: int) -> None:
     gpu, cpu = open_backend(bundle, "tensorrt"), cpu_backend(bundle)
     targets = np.arange(count * rows).reshape(count, rows) % (bundle.manifest.classes + 1)
     compare(gpu, cpu, images(count), targets)
@@ -99,11 +98,11 @@ FAR = {"fp32": CLOSE, "tf32": 1e-1, "fp16": 1e-1}
 
 @pytest.mark.parametrize("precision", FAR)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_engines_of_every_family_say_what_onnx_runtime_says(
+def test_engines_of_every_family_agree_with_onnx_runtime(
     request: pytest.FixtureRequest, tmp_path: Path, family: str, precision: str
 ) -> None:
     if request.getfixturevalue("_gpu") == FAKE and (family, precision) != ("ViT-C", "fp16"):
-        pytest.skip("one shows that the test is sound")
+        pytest.skip("one case shows that the test works")
     size, _ = MEMBERS[family]
     exported = export(
         build_member(family),
@@ -118,11 +117,11 @@ def test_engines_of_every_family_say_what_onnx_runtime_says(
     want = cpu_backend(exported).explain(batch, np.array([[0], [1], [2]]), weights=True)
     assert got.weights is not None
     assert want.weights is not None
-    assert apart(got.weights, want.weights) < FAR[precision]
-    assert apart(got.logits, want.logits) < FAR[precision]
+    assert relative_difference(got.weights, want.weights) < FAR[precision]
+    assert relative_difference(got.logits, want.logits) < FAR[precision]
 
 
-def test_every_explanation_has_a_certificate_that_holds(bundle: Bundle) -> None:
+def test_every_explanation_is_complete(bundle: Bundle) -> None:
     with Client(bundle.path, device="tensorrt") as client:
         for result in client.explain(random_pixels(9), top_k=3, weights=True):
             for explanation in result.explanations:
@@ -131,7 +130,7 @@ def test_every_explanation_has_a_certificate_that_holds(bundle: Bundle) -> None:
 
 
 @pytest.mark.parametrize("precision", ["tf32", "fp16"])
-def test_coarser_products_keep_their_certificates(tmp_path: Path, precision: str) -> None:
+def test_certificates_hold_with_tf32_and_fp16(tmp_path: Path, precision: str) -> None:
     exported = small_bundle(precision="fp16" if precision == "fp16" else "fp32")
     folder = copy_of(exported, tmp_path / "coarse")
     with Client(folder, device="tensorrt", tf32=precision == "tf32") as client:
@@ -156,7 +155,7 @@ def test_many_threads_get_their_own_results(bundle: Bundle) -> None:
         for thread in threads:
             thread.join()
     for place, expected in enumerate(alone):
-        assert apart(together[place], expected) < CLOSE
+        assert relative_difference(together[place], expected) < CLOSE
 
 
 def test_engines_are_built_once(bundle: Bundle, builds: Callable[[], list[str]]) -> None:
@@ -194,11 +193,11 @@ def test_a_damaged_plan_is_built_again(bundle: Bundle, tmp_path: Path, builds: C
     plan.write_bytes(contents)
     backend = open_backend(bundle, "tensorrt")
     (line,) = builds()
-    assert "its hash differs" in line
+    assert "its hash differs from the record" in line
     compare(backend, cpu_backend(bundle), images(1), np.array([[2]]))
 
 
-def test_what_was_built_is_taken_by_auto(bundle: Bundle, builds: Callable[[], list[str]]) -> None:
+def test_auto_uses_engines_that_were_built(bundle: Bundle, builds: Callable[[], list[str]]) -> None:
     open_backend(bundle, "tensorrt").close()
     builds()
     with Client(bundle.path, device="auto") as client:
@@ -206,11 +205,11 @@ def test_what_was_built_is_taken_by_auto(bundle: Bundle, builds: Callable[[], li
     assert builds() == []
 
 
-def test_memory_comes_back(bundle: Bundle) -> None:
+def test_memory_is_freed(bundle: Bundle) -> None:
     from importlib import import_module
 
     runtime: Any = import_module("cuda.bindings.runtime")
-    open_backend(bundle, "tensorrt").close()  # the first use of a device keeps some memory for good
+    open_backend(bundle, "tensorrt").close()  # the first use of a GPU keeps some memory
     _, before, _ = runtime.cudaMemGetInfo()
     for _ in range(5):
         backend = open_backend(bundle, "tensorrt")

@@ -1,4 +1,4 @@
-"""TensorRT's parser understands every family's graphs as ONNX Runtime does: names, types, shapes and values."""
+"""TensorRT's parser reads the graphs of every family as ONNX Runtime does: names, types, shapes and values."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from bcos_sdk.models import build_model
 
 pytest.importorskip("tensorrt_rtx", reason="pip install 'bcos-sdk[trt-rtx]' parses graphs without a GPU")
 
-# Both sum float32 in orders of their own. Over all members the worst row differs by 7e-6 of its norm; a pad on the
-# wrong side, another count of an average or a clamped fill changes some row by 2e-3 and more.
+# Both sum float32 in different orders. Over all members the worst row differs by 7e-6 of its norm. A pad on the wrong
+# side, a wrong count in an average or a clamped fill changes some row by 2e-3 and more.
 TOLERANCE = 2e-5
-# Depth with random weights loses digits: 3e-5 for ResNet-50, 1e-5 and less for the others.
+# Deep networks with random weights amplify rounding errors: 3e-5 for ResNet-50, 1e-5 and less for the others.
 FULL_SIZE_TOLERANCE = 2e-4
 BUNDLE = "small bundle"
 MEAN, LAST = "mean", "last"
@@ -36,7 +36,7 @@ TARGETS: dict[str, list[list[int | str]]] = {
 
 @dataclass(frozen=True)
 class Graphs:
-    """Both graphs, parsed by each of the two, and images that lie where W(x) is smooth."""
+    """Both graphs in TensorRT and in ONNX Runtime, and images at which W(x) is smooth."""
 
     size: Size
     parsed: dict[str, Parsed]
@@ -69,9 +69,9 @@ def run(session: Any, feed: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def away_from_jumps(explain: Any, candidates: Tensor) -> Tensor:
-    """Images whose W(x) is smooth within rounding: where a maximum is a tie, either winner is right.
+    """The images at which W(x) is smooth. Where two values tie for a maximum, both choices are correct.
 
-    A small step there and back leaves W(x) at its middle, unless some maximum has changed its winner.
+    W(x + step) + W(x − step) − 2 W(x) is near zero, unless some maximum has changed its position.
     """
     step = 1e-5 * torch.rand_like(candidates)
     targets = torch.zeros(len(candidates), 1, dtype=torch.int64)
@@ -81,7 +81,7 @@ def away_from_jumps(explain: Any, candidates: Tensor) -> Tensor:
     )
     bend = (ahead + behind - 2 * middle).norm(dim=1) / middle.norm(dim=1)
     smooth = candidates[bend < TOLERANCE]
-    assert len(smooth) >= 3, "no three images are away from jumps"
+    assert len(smooth) >= 3, "fewer than three images have a smooth W(x)"
     return smooth
 
 
@@ -161,14 +161,14 @@ def worst_difference(graphs: Graphs, which: str, feed: dict[str, Tensor]) -> flo
 
 
 def scale_of(name: str, wanted: dict[str, Tensor]) -> Tensor:
-    """The norm of each row, but for sums: logits count without what they share, and b(x) by its terms."""
+    """The norm of each row; for logits without their mean, and for b(x) the norm of its terms."""
     if name == "logits":
         return norms(name, wanted[name] - wanted[name].mean(1, keepdim=True))
     return norms(name, wanted["bias_terms" if name == "bias" else name])
 
 
 def norms(name: str, value: Tensor) -> Tensor:
-    """One per image, or per image and target."""
+    """One norm per image, or per image and target."""
     axes = 1 if name == "logits" else 2
     rows: Tensor = value.double().reshape(*value.shape[:axes], -1).norm(dim=-1)
     return rows

@@ -1,4 +1,4 @@
-"""An engine is used where everything that it was built for still holds; else it is rebuilt, and the log says why."""
+"""An engine is used while its key matches. Otherwise it is built again, and the log says why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from support.bundles import copy_of, edit_manifest, small_bundle
 from support.gpu_machine import GPUS, GpuMachine
 
-from bcos_sdk.backends._driver import Gpu
+from bcos_sdk.backends import Gpu
 from bcos_sdk.backends.tensorrt import Engine, EngineKey, find_engine, key_for_gpu, obtain_engine
 from bcos_sdk.bundle import Bundle, open_bundle
 from bcos_sdk.errors import EngineError
@@ -45,7 +45,7 @@ def test_an_engine_that_fits_is_used_again(machine: GpuMachine, bundle: Bundle, 
 
 
 CHANGES: dict[str, tuple[Callable[[GpuMachine], None], str]] = {
-    "TensorRT": (lambda m: m.update(version="11.4.0"), "its TensorRT version is 10.16.1, not 11.4.0"),
+    "TensorRT": (lambda m: m.update(tensorrt="11.4.0"), "its TensorRT version is 10.16.1, not 11.4.0"),
     "CUDA": (lambda m: m.update(cuda="13.2"), "its CUDA version is 13.1, not 13.2"),
     "GPU": (
         lambda m: m.update(gpus=(Gpu(name="NVIDIA L40S", capability="8.9"), GPUS[1])),
@@ -59,7 +59,7 @@ CHANGES: dict[str, tuple[Callable[[GpuMachine], None], str]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_changes_on_the_machine_makes_it_stale(
+def test_a_change_of_the_machine_makes_an_engine_stale(
     machine: GpuMachine, bundle: Bundle, tmp_path: Path, caplog: pytest.LogCaptureFixture, change: str
 ) -> None:
     apply, reason = CHANGES[change]
@@ -72,28 +72,30 @@ def test_what_changes_on_the_machine_makes_it_stale(
     (line,) = [record.getMessage() for record in caplog.records]
     assert reason in line
     assert "\n" not in line
-    assert len(engines(tmp_path)) == 2, "two environments that share a cache do not take turns in building"
+    assert len(engines(tmp_path)) == 2, "two environments that share a cache must not replace each other's engines"
     obtain(bundle)
     assert len(machine.builds) == 2
 
 
-def test_a_new_driver_makes_it_stale(machine: GpuMachine, bundle: Bundle, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_new_driver_makes_an_engine_stale(
+    machine: GpuMachine, bundle: Bundle, caplog: pytest.LogCaptureFixture
+) -> None:
     obtain(bundle)
-    machine.driver = machine.driver.model_copy(update={"version": "590.10"})
+    machine.update(version="590.10")
     obtain(bundle)
     assert "its driver version is 580.65, not 590.10" in caplog.text
 
 
-def test_what_changes_in_the_bundle_or_the_options_makes_it_stale(machine: GpuMachine, bundle: Bundle) -> None:
+def test_a_change_of_bundle_or_options_makes_an_engine_stale(machine: GpuMachine, bundle: Bundle) -> None:
     was = key(bundle)
     edit_manifest(bundle.path, lambda document: document.update(max_batch=2))
     smaller = open_bundle(bundle.path)
-    assert [reason[:13] for reason in was.unlike(key(smaller))] == ["its shapes is"]
-    assert was.unlike(key(bundle, tf32=True)) == ["its use of TF32 is False, not True"]
+    assert [reason[:13] for reason in was.mismatches(key(smaller))] == ["its shapes is"]
+    assert was.mismatches(key(bundle, tf32=True)) == ["its use of TF32 is False, not True"]
     other = was.model_copy(update={"weights_sha256": "0" * 64, "graph_sha256": "1" * 64})
-    assert [reason.split()[1] for reason in was.unlike(other)] == ["graph", "weights"]
+    assert [reason.split()[1] for reason in was.mismatches(other)] == ["graph", "weights"]
     half = was.model_copy(update={"precision": "fp16"})
-    assert was.unlike(half) == ["its precision is fp32, not fp16"]
+    assert was.mismatches(half) == ["its precision is fp32, not fp16"]
     assert len({one.stem("explain") for one in (was, key(smaller), other, half, key(bundle, tf32=True))}) == 5
     obtain(bundle)
     obtain(smaller)
@@ -101,12 +103,12 @@ def test_what_changes_in_the_bundle_or_the_options_makes_it_stale(machine: GpuMa
     assert len(machine.builds) == 3
 
 
-def test_where_nothing_can_be_built_the_error_names_the_mismatch(machine: GpuMachine, bundle: Bundle) -> None:
+def test_a_failed_rebuild_names_the_mismatch(machine: GpuMachine, bundle: Bundle) -> None:
     obtain(bundle)
     machine.update(cuda="13.2")
     machine.fails = "out of memory"
     with pytest.raises(
-        EngineError, match=r"out of memory; no engine at hand fits: .*its CUDA version is 13\.1, not 13\.2"
+        EngineError, match=r"out of memory; no existing engine fits: .*its CUDA version is 13\.1, not 13\.2"
     ):
         obtain(bundle)
 
@@ -124,18 +126,21 @@ def link_plan(plan: Path) -> None:
 
 
 SPOILT: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "flipped bit": (spoil_plan, "its hash differs"),
-    "longer": (lambda plan: plan.write_bytes(plan.read_bytes() + b"x"), "not a plain file of the size"),
-    "link": (link_plan, "not a plain file"),
-    "hard link": (lambda plan: os.link(plan, plan.with_name("elsewhere")), "not a plain file"),
+    "flipped bit": (spoil_plan, "its hash differs from the record"),
+    "longer": (
+        lambda plan: plan.write_bytes(plan.read_bytes() + b"x"),
+        "of at most the recorded size",
+    ),
+    "link": (link_plan, "not a regular file"),
+    "hard link": (lambda plan: os.link(plan, plan.with_name("elsewhere")), "not a regular file"),
     "missing": (lambda plan: plan.unlink(), "cannot be read"),
-    "no record": (lambda plan: plan.with_suffix(".json").write_text("{}"), "its record is not one of this version"),
-    "not JSON": (lambda plan: plan.with_suffix(".json").write_bytes(b"\xff"), "its record is not one of this version"),
+    "no record": (lambda plan: plan.with_suffix(".json").write_text("{}"), "its record has another format"),
+    "not JSON": (lambda plan: plan.with_suffix(".json").write_bytes(b"\xff"), "its record has another format"),
 }
 
 
 @pytest.mark.parametrize("case", SPOILT)
-def test_what_is_not_the_file_that_was_built_is_built_again(
+def test_a_damaged_engine_is_built_again(
     machine: GpuMachine, bundle: Bundle, tmp_path: Path, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
     spoil, reason = SPOILT[case]
@@ -150,14 +155,14 @@ def test_what_is_not_the_file_that_was_built_is_built_again(
     assert not plan.is_symlink()
 
 
-def test_an_engine_ahead_of_time_fits_every_gpu_of_its_capabilities(machine: GpuMachine, bundle: Bundle) -> None:
+def test_an_engine_built_ahead_of_time_fits_every_gpu_of_its_capabilities(machine: GpuMachine, bundle: Bundle) -> None:
     ahead = key(bundle, flavour="tensorrt_rtx").model_copy(update={"compute_capabilities": ("8.6", "8.9")})
     assert ahead.gpu is ahead.driver is ahead.cuda is None
-    assert ahead.unlike(key(bundle, 0, flavour="tensorrt_rtx")) == []
-    assert ahead.unlike(key(bundle, 1, flavour="tensorrt_rtx")) == ["its compute capability is 8.6, 8.9, not 12.0"]
+    assert ahead.mismatches(key(bundle, 0, flavour="tensorrt_rtx")) == []
+    assert ahead.mismatches(key(bundle, 1, flavour="tensorrt_rtx")) == ["its compute capability is 8.6, 8.9, not 12.0"]
 
 
-def test_an_engine_of_the_second_choice_at_hand_is_better_than_building(machine: GpuMachine, bundle: Bundle) -> None:
+def test_an_existing_engine_of_the_second_flavour_is_used_before_a_build(machine: GpuMachine, bundle: Bundle) -> None:
     second = key(bundle, flavour="tensorrt_rtx")
     obtain_engine(bundle, bundle.explain_graph, [second], 0)
     found = obtain_engine(bundle, bundle.explain_graph, [key(bundle), second], 0)
@@ -165,22 +170,22 @@ def test_an_engine_of_the_second_choice_at_hand_is_better_than_building(machine:
     assert len(machine.builds) == 1
 
 
-def test_engines_of_other_models_are_no_misses(machine: GpuMachine, bundle: Bundle, tmp_path: Path) -> None:
+def test_engines_of_other_models_are_not_mentioned(machine: GpuMachine, bundle: Bundle, tmp_path: Path) -> None:
     obtain(bundle)
     other = key(bundle).model_copy(update={"graph_sha256": "0" * 64, "weights_sha256": "1" * 64})
-    assert find_engine([tmp_path / "cache" / "engines"], "explain", other) == "there is none yet"
+    assert find_engine([tmp_path / "cache" / "engines"], "explain", other) == "no engine was built yet"
 
 
-def test_a_folder_that_is_a_link_is_not_looked_into(machine: GpuMachine, bundle: Bundle, tmp_path: Path) -> None:
+def test_a_linked_folder_is_not_searched(machine: GpuMachine, bundle: Bundle, tmp_path: Path) -> None:
     obtain(bundle)
     (tmp_path / "link").symlink_to(tmp_path / "cache" / "engines")
-    assert find_engine([tmp_path / "link"], "explain", key(bundle)) == "there is none yet"
+    assert find_engine([tmp_path / "link"], "explain", key(bundle)) == "no engine was built yet"
 
 
-def test_the_nearest_miss_is_named(machine: GpuMachine, bundle: Bundle, tmp_path: Path) -> None:
+def test_the_engine_with_the_fewest_mismatches_is_named(machine: GpuMachine, bundle: Bundle, tmp_path: Path) -> None:
     obtain(bundle)
     obtain(bundle, 1)
     reason = find_engine([tmp_path / "cache" / "engines"], "explain", key(bundle).model_copy(update={"cuda": "1"}))
     assert isinstance(reason, str)
     assert reason.endswith("its CUDA version is 13.1, not 1")
-    assert find_engine([tmp_path / "nowhere"], "explain", key(bundle)) == "there is none yet"
+    assert find_engine([tmp_path / "nowhere"], "explain", key(bundle)) == "no engine was built yet"

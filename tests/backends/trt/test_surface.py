@@ -1,4 +1,4 @@
-"""A surface takes and refuses what its bindings do: those of TensorRT for RTX work without a GPU and are asked too."""
+"""A `Surface` accepts and refuses the same calls as real bindings: those of TensorRT for RTX work without a GPU."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ STATEMENTS = {
 }
 
 
-def test_it_agrees_with_bindings_that_work() -> None:
+def test_it_agrees_with_real_bindings() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         input=json.dumps(list(STATEMENTS)),

@@ -1,4 +1,4 @@
-"""The walk finds what it is there to find: parsers that differ, layers unknown, shapes and types not as declared."""
+"""`support.walking` finds parsers that differ, unknown layers, and shapes and types that were not declared."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def transposed_convolution(path: Path, **sizes: Any) -> Path:
 
 
 def test_a_difference_between_the_parsers_is_found(tmp_path: Path) -> None:
-    """`output_shape` implies a total padding of 1: TensorRT cuts the last row and column, ONNX Runtime the first."""
+    """`output_shape` implies a total padding of 1. TensorRT cuts the last row and column, ONNX Runtime the first."""
     graph = transposed_convolution(tmp_path / "implied.onnx", output_shape=[8, 10])
     parsed, x = parse(graph), torch.randn(2, 3, 4, 5)
     ((kind, layer),) = parsed.layers
@@ -39,14 +39,14 @@ def test_a_difference_between_the_parsers_is_found(tmp_path: Path) -> None:
     assert relative_error(execute(parsed, {"x": x})["y"], run(graph, x)) > 0.1
 
 
-def test_our_spelling_of_it_agrees(tmp_path: Path) -> None:
+def test_explicit_padding_agrees(tmp_path: Path) -> None:
     graph = transposed_convolution(tmp_path / "explicit.onnx", pads=[1, 1, 1, 1], output_padding=[1, 1])
     x = torch.randn(2, 3, 4, 5)
     assert relative_error(execute(parse(graph), {"x": x})["y"], run(graph, x)) < 1e-6
 
 
 def test_an_output_that_is_an_input(tmp_path: Path) -> None:
-    """The one spelling of ours that no member of a family needs."""
+    """No member of a family has one, but exports can."""
     graph = write_onnx(
         tmp_path / "same.onnx", [helper.make_node("Identity", ["x"], ["y"], name="same")], x=(3,), y=(3,)
     )
@@ -73,17 +73,13 @@ def gives(value: Tensor) -> Any:
     return lambda layer, inputs: value
 
 
-def test_a_shape_that_was_not_declared_is_found_where_it_arises(
-    square_root: Parsed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_undeclared_shape_is_found_at_its_layer(square_root: Parsed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(RULES, "Unary", gives(torch.rand(2, 4)))
     with pytest.raises(AssertionError, match=r"Unary 'root' declares y as \(-1, 3\), but it is \(2, 4\)"):
         execute(square_root, {"x": torch.rand(2, 3)})
 
 
-def test_a_type_that_was_not_declared_is_found_where_it_arises(
-    square_root: Parsed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_undeclared_type_is_found_at_its_layer(square_root: Parsed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(RULES, "Unary", gives(torch.rand(2, 3).half()))
     with pytest.raises(AssertionError, match=r"Unary 'root' declares y as FLOAT, but it is torch\.float16"):
         execute(square_root, {"x": torch.rand(2, 3)})

@@ -1,4 +1,4 @@
-"""Engines on disk: a plan is taken if its record fits and its bytes are those that were built."""
+"""Engines on disk. A plan is loaded only if its record matches and its hash is the one of the record."""
 
 from __future__ import annotations
 
@@ -13,30 +13,40 @@ from typing import TypeAlias
 
 from pydantic import ValidationError
 
+from bcos_sdk._paths import cache_dir
 from bcos_sdk.backends.tensorrt._record import EngineKey, EngineRecord
 
-__all__ = ["Accept", "Engine", "anything", "find_engine", "list_engines"]
+__all__ = [
+    "Accept",
+    "Engine",
+    "accept_all",
+    "cached_engines",
+    "find_engine",
+    "list_engines",
+    "mark_built_here",
+    "was_built_here",
+]
 
 _LARGEST_RECORD = 1 << 20
 Accept: TypeAlias = Callable[[EngineRecord], str | None]
-"""Why a record that fits is not to be taken all the same; None if it may be."""
+"""Return why an engine with a matching record must not be used; None if it may be."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A verified plan, and what is known of it."""
+    """A plan whose hash was checked, and its record."""
 
     plan: bytes
     record: EngineRecord
 
 
-def anything(_record: EngineRecord) -> str | None:
-    """Take every engine that fits."""
+def accept_all(_record: EngineRecord) -> str | None:
+    """Accept every engine with a matching record."""
     return None
 
 
-def find_engine(folders: Sequence[Path], graph: str, wanted: EngineKey, accept: Accept = anything) -> Engine | str:
-    """The first engine of the graph that fits, or why there is none: the nearest miss, in words."""
+def find_engine(folders: Sequence[Path], graph: str, wanted: EngineKey, accept: Accept = accept_all) -> Engine | str:
+    """Return the first matching engine of the graph, or else the mismatches of the engine that has the fewest."""
     misses: list[list[str]] = []
     for path in _records(folders, glob.escape(graph)):
         found = _try(path, wanted, accept)
@@ -44,25 +54,46 @@ def find_engine(folders: Sequence[Path], graph: str, wanted: EngineKey, accept: 
             return found
         if found:
             misses.append([f"{path.stem}.plan: {reason}" for reason in found])
-    return "; ".join(sorted(misses, key=len)[0]) if misses else "there is none yet"
+    return "; ".join(sorted(misses, key=len)[0]) if misses else "no engine was built yet"
 
 
 def list_engines(folder: Path) -> dict[str, EngineRecord | str]:
-    """The record of every plan in the folder, or why it cannot be used."""
+    """For each plan in the folder, its record, or the reason why it cannot be used."""
     return {f"{path.stem}.plan": _examine(path) for path in _records([folder], "*")}
 
 
+def cached_engines() -> Path:
+    """The folder of the engines that this user's processes built. It is not created here."""
+    return cache_dir() / "engines"
+
+
+def was_built_here(record: EngineRecord) -> bool:
+    """Whether this user built the plan on this machine. The record cannot tell: anybody can write one."""
+    return _mark(record).is_file()
+
+
+def mark_built_here(record: EngineRecord) -> None:
+    """Remember that this user built the plan on this machine."""
+    mark = _mark(record)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+
+
+def _mark(record: EngineRecord) -> Path:
+    return cached_engines() / "built-here" / record.plan_sha256
+
+
 class _UnusableError(Exception):
-    """A file that is no engine, or not the one that its record describes."""
+    """A file that is no engine, or not the engine that its record describes."""
 
 
 def _try(path: Path, wanted: EngineKey, accept: Accept) -> Engine | list[str]:
-    """The engine, or what keeps it from being used; nothing is said of engines of other models."""
+    """Return the engine, or the reasons why it cannot be used; no reasons if it belongs to another model."""
     try:
         record = _read_record(path)
         if record.key.is_of_another_model(wanted):
             return []
-        reasons = record.key.unlike(wanted) or [*filter(None, [accept(record)])]
+        reasons = record.key.mismatches(wanted) or [*filter(None, [accept(record)])]
         return reasons or Engine(_read_plan(path.with_suffix(".plan"), record), record)
     except _UnusableError as error:
         return [str(error)]
@@ -79,7 +110,7 @@ def _examine(path: Path) -> EngineRecord | str:
 
 def _records(folders: Sequence[Path], pattern: str) -> Iterator[Path]:
     for folder in folders:
-        with contextlib.suppress(OSError):  # a folder that may not be looked into
+        with contextlib.suppress(OSError):  # a folder without read permission
             if not folder.is_symlink():
                 yield from sorted(folder.glob(f"{pattern}.*.json"))
 
@@ -88,22 +119,22 @@ def _read_record(path: Path) -> EngineRecord:
     try:
         return EngineRecord.model_validate_json(_read_plain(path, _LARGEST_RECORD))
     except ValidationError:
-        raise _UnusableError("its record is not one of this version of bcos-sdk") from None
+        raise _UnusableError("its record has another format than this version of bcos-sdk writes") from None
 
 
 def _read_plan(path: Path, record: EngineRecord) -> bytes:
     plan = _read_plain(path, record.size)
     if hashlib.sha256(plan).hexdigest() != record.plan_sha256:
-        raise _UnusableError("it is not the file that was built: its hash differs")
+        raise _UnusableError("its hash differs from the record")
     return plan
 
 
 def _read_plain(path: Path, largest: int) -> bytes:
-    """A link could lead elsewhere, and engines are never taken from elsewhere: a plan is code."""
+    """Read a regular file that is no link. A plan is code, so no link may lead to a file outside the folder."""
     try:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or status.st_size > largest:
-            raise _UnusableError("it is not a plain file of the size that was built")
+            raise _UnusableError("it is not a regular file of at most the recorded size")
         return path.read_bytes()
     except OSError as error:
         raise _UnusableError(f"it cannot be read: {error.strerror}") from None

@@ -1,0 +1,82 @@
+"""The interface of a graph that is ready to run, and the error that a failed run becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from bcos_sdk.bundle import Manifest
+from bcos_sdk.contract import ExplainOutputs, Port
+from bcos_sdk.errors import BcosError, InferenceError, OutOfMemoryError
+
+__all__ = [
+    "Arrays",
+    "Feed",
+    "Floats",
+    "Graph",
+    "Integers",
+    "TensorSpec",
+    "batch_size",
+    "explain_specs",
+    "inference_error",
+    "is_out_of_memory",
+    "output_specs",
+]
+
+Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
+Feed: TypeAlias = Mapping[str, npt.NDArray[Any]]
+Floats: TypeAlias = npt.NDArray[np.float32]
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+_OUT_OF_MEMORY = ("out of memory", "failed to allocate", "bad allocation", "bad_alloc", "cuda failure 2:")
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """The shape and dtype of an output, known before the graph runs."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Graph(Protocol):
+    """One graph, loaded on a device."""
+
+    def run(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> Arrays:
+        """Return the named outputs as arrays that nothing else references. Every failure is a `BcosError`."""
+
+    def close(self) -> None:
+        """Free the memory of the device. The graph cannot run afterwards."""
+
+
+def output_specs(
+    ports: Sequence[Port], manifest: Manifest, batch: int, targets: tuple[int, ...] = ()
+) -> dict[str, TensorSpec]:
+    """The spec of each output for `batch` images and targets of shape `targets`."""
+    return {port.name: TensorSpec(port.shape(batch, targets, manifest.sizes), port.dtype) for port in ports}
+
+
+def explain_specs(manifest: Manifest, batch: int, targets: tuple[int, ...], *, weights: bool) -> dict[str, TensorSpec]:
+    """The spec of each output that is fetched from an explain graph; W(x) only with `weights`."""
+    return output_specs(ExplainOutputs.ports(weights=weights), manifest, batch, targets)
+
+
+def batch_size(feed: Feed) -> int:
+    """The largest first axis of the inputs: the number of images, or of the targets of one image."""
+    return max(len(array) for array in feed.values())
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error of a runtime means that memory ran out. Runtimes have no type for it, so the text decides."""
+    return isinstance(error, MemoryError) or any(text in str(error).lower() for text in _OUT_OF_MEMORY)
+
+
+def inference_error(error: Exception, batch: int, message: str | None = None) -> BcosError:
+    """Translate an error of a runtime: `OutOfMemoryError` if a smaller batch may help, else `InferenceError`."""
+    if is_out_of_memory(error):
+        return OutOfMemoryError(f"a batch of {batch} does not fit into the memory of the device")
+    return InferenceError(f"the graph failed on a batch of {batch}: {message or error}")

@@ -1,0 +1,98 @@
+"""Rewrites of a model before OpenVINO compiles it: two work around bugs of OpenVINO, one makes it faster.
+
+Both bugs were found in 2026.0 and 2026.4.1 by comparing W(x) with autograd; OpenVINO reports no error. The
+workarounds change no value: copies are equal, and x · 1 = x. A version without the bugs only needs more memory while
+it compiles.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+__all__ = ["join_norms", "rewrite"]
+
+
+def rewrite(model: Any) -> None:
+    """Apply all rewrites to the model in place. Its inputs and outputs stay the same."""
+    _copy_shared_weights(model)
+    _multiply_instead_of_broadcasting(model)
+    join_norms(model)
+
+
+def _copy_shared_weights(model: Any) -> None:
+    """Give every node its own copy of a weight W that several nodes use.
+
+    OpenVINO caches packed weights by their address and packed shape. An explain graph uses each weight twice, as W
+    and as its transpose. For a square W both have the same cache key, so one node would get the weights of the other.
+    """
+    constant = import_module("openvino").op.Constant
+    used: set[int] = set()
+    for node in _nodes(model, "Constant"):
+        output = node.output(0)
+        if len(output.get_partial_shape()) < 2:
+            continue
+        for consumer in sorted(output.get_target_inputs(), key=_sort_key):
+            address = node.data.ctypes.data
+            if address in used:
+                consumer.replace_source_output(constant(node.data.copy()).output(0))
+            used.add(address)
+
+
+def _multiply_instead_of_broadcasting(model: Any) -> None:
+    """Broadcast(x, shape) → x · ones(shape).
+
+    In graphs for any number of images or targets, some broadcasts return uninitialised memory.
+    """
+    openvino = import_module("openvino")
+    multiply = import_module("openvino.opset13").multiply
+    for node in _nodes(model, "Broadcast"):
+        shape, dtype = node.input_value(1).get_node(), node.get_element_type().to_dtype()
+        if shape.get_type_name() != "Constant" or dtype == np.bool_:
+            continue  # these were correct in every test, and the self-test would detect a wrong one
+        ones = openvino.op.Constant(np.ones(shape.data, dtype))
+        _replace(node, multiply(node.input_value(0), ones).output(0))
+
+
+def join_norms(model: Any) -> int:
+    """Σ x² → ‖x‖². Return the number of sums that were replaced.
+
+    OpenVINO computes the norm in one pass over x and squares the few results. It would write all of x² otherwise.
+    """
+    operators = import_module("openvino.opset13")
+    joined = 0
+    for node in _nodes(model, "ReduceSum"):
+        x = _squared_value(node)
+        if x is not None:
+            norm = operators.reduce_l2(x, node.input_value(1), keep_dims=node.get_attributes()["keep_dims"])
+            _replace(node, operators.multiply(norm, norm).output(0))
+            joined += 1
+    return joined
+
+
+def _squared_value(total: Any) -> Any:
+    """Return x if the sum is over x², and x² has no other consumer; else None."""
+    product = total.input_value(0).get_node()
+    if product.get_type_name() != "Multiply" or len(product.output(0).get_target_inputs()) != 1:
+        return None
+    left, right = product.input_value(0), product.input_value(1)
+    is_square = left.get_node() == right.get_node() and left.get_index() == right.get_index()
+    return left if is_square else None
+
+
+def _replace(node: Any, output: Any) -> None:
+    """Connect every consumer of the node's first output to `output`, which takes over its names."""
+    output.set_names(node.output(0).get_names())
+    for consumer in node.output(0).get_target_inputs():
+        consumer.replace_source_output(output)
+
+
+def _nodes(model: Any, kind: str) -> list[Any]:
+    return [node for node in model.get_ordered_ops() if node.get_type_name() == kind]
+
+
+def _sort_key(consumer: Any) -> tuple[str, int]:
+    """Consumers come as a set. Sorting makes every run keep the original weight at the same node."""
+    return consumer.get_node().get_friendly_name(), consumer.get_index()
