@@ -1,4 +1,4 @@
-"""The pictures of one explained image, large enough to be looked at."""
+"""Draw the pictures of an explained image, at least 224 pixels wide and high."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SMALLEST_SIDE = 224
 
 @dataclass(frozen=True)
 class Artist:
-    """Draws at the size of the network's input, or at a multiple of it where that is too small to look at."""
+    """Draws at the size of the network's input, or at a multiple of it if that has less than 224 pixels."""
 
     manifest: Manifest
 
@@ -35,16 +35,16 @@ class Artist:
         return -(-_SMALLEST_SIDE // min(self.manifest.input.size))
 
     def image(self, source: ImageSource, explanation: Explanation) -> Image.Image:
-        """The part of the image that the network saw, as sharp as the file has it."""
+        """Return the part of the image that is the network's input, at the resolution of the file if that is higher."""
         if self.times > 1:
             try:
                 return Image.fromarray(load_image(source, explanation.source, self._larger_input(), Limits()).pixels)
-            except BcosError:  # the file has changed, or the model resizes nothing
+            except BcosError:  # the file has changed, or the model does not resize
                 pass
         return self._enlarged(Image.fromarray(explanation.image))
 
     def overlay(self, explanation: Explanation, image: Image.Image) -> Image.Image:
-        """The heat map over what `image` returned."""
+        """Draw the heat map over the picture that `image` returned."""
         return explanation.overlay(on=image)
 
     def rgba(self, explanation: Explanation) -> Image.Image:
@@ -55,11 +55,11 @@ class Artist:
         return self._enlarged(explanation.heatmap())
 
     def save(self, source: ImageSource, explained: Explained, kinds: tuple[str, ...], stem: Path) -> list[str]:
-        """Write the pictures of every explanation beside each other; the names that were given."""
+        """Write the pictures of every explanation to files that begin with `stem`. Return their names."""
         names: list[str] = []
         image = cache(
             lambda: self.image(source, explained.explanations[0])
-        )  # all show one image; not all kinds need it
+        )  # the same for all explanations; not every kind needs it
         try:
             if kinds:
                 stem.parent.mkdir(parents=True, exist_ok=True)
@@ -99,5 +99,5 @@ def output_error(path: Path, error: OSError) -> OutputError:
     return OutputError(
         f"cannot write {path}: {reason}",
         source=str(path),
-        hint="What was written is complete. Make room or choose another --out, and go on with --resume.",
+        hint="All files written so far are complete. Free some space or choose another --out, then use --resume.",
     )

@@ -15,7 +15,6 @@ from support.explaining import explain, random_image, relative_error
 from torch import Tensor, nn
 
 from bcos_sdk.bundle import Bundle
-from bcos_sdk.cli.benchmark._random_weights import calibrate
 from bcos_sdk.errors import ExportError
 from bcos_sdk.exporters import export
 from bcos_sdk.exporters._compile import compile_module
@@ -24,7 +23,7 @@ from bcos_sdk.exporters._half import in_half, layer_of, products
 from bcos_sdk.exporters._ops import from_half
 from bcos_sdk.exporters._probes import probe_images
 from bcos_sdk.exporters._program import Program
-from bcos_sdk.models import build_model
+from bcos_sdk.models import build_model, calibrate
 from bcos_sdk.models.layers import BcosConv2d
 
 FAMILIES = [("resnet18", 64), ("densenet121", 64), ("convnext_tiny", 64), ("simple_vit_ti_patch16_224", 64)]

@@ -12,14 +12,13 @@ from support.compiling import run_onnx
 from support.explaining import random_image
 from torch import Tensor, nn
 
-from bcos_sdk.cli.benchmark._random_weights import calibrate
 from bcos_sdk.errors import ExportError
 from bcos_sdk.exporters import simplify
 from bcos_sdk.exporters._capture import capture
 from bcos_sdk.exporters._compile import compile_module
 from bcos_sdk.exporters._explain import explain_program
 from bcos_sdk.exporters._program import Program
-from bcos_sdk.models import build_model
+from bcos_sdk.models import build_model, calibrate
 from bcos_sdk.models.layers import BcosConv2d, make_norm
 from bcos_sdk.registry import NormConfig
 
