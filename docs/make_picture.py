@@ -1,4 +1,4 @@
-"""Make the picture of the README with the product itself: `python docs/make_picture.py`."""
+"""Draw docs/explained.png with the built-in model: `python docs/make_picture.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write the tables of the documentation from data: `python docs/make_tables.py`."""
+"""Write the tables of models and errors into the documentation: `python docs/make_tables.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "client.md")
 
 
 def model_table() -> str:
-    """The published models, one row each."""
+    """Return the table of the published models."""
     lines = ["| model | family | input | parameters | top-1 % |", "|---|---|---|---|---|"]
     for spec in builtin_registry().values():
         figures = spec.published
@@ -25,20 +25,26 @@ def model_table() -> str:
 
 
 def error_table() -> str:
-    """Every error of the package by its code."""
-    lines = ["| code | error | retry | what it is |", "|---|---|---|---|"]
-    kinds = [getattr(errors, name) for name in errors.__all__ if name != "BcosError"]
-    for kind in sorted(kinds, key=lambda kind: str(kind.code)):
+    """Return the table of all errors, sorted by code."""
+    lines = ["| code | error | retry | meaning |", "|---|---|---|---|"]
+    for kind in sorted(error_types(), key=lambda kind: kind.code):
         meaning = (kind.__doc__ or "").splitlines()[0]
         lines.append(f"| `{kind.code}` | `{kind.__name__}` | {'yes' if kind.retryable else ''} | {meaning} |")
     return "\n".join(lines)
+
+
+def error_types() -> list[type[errors.BcosError]]:
+    """Return all errors of the package except their base class."""
+    found = [getattr(errors, name) for name in errors.__all__]
+    kinds = [kind for kind in found if isinstance(kind, type) and issubclass(kind, errors.BcosError)]
+    return [kind for kind in kinds if kind is not errors.BcosError]
 
 
 TABLES = {"models": model_table, "errors": error_table}
 
 
 def with_tables(text: str) -> str:
-    """The text with what stands between the marks made anew."""
+    """Return the text with new tables between their marks."""
     for name, table in TABLES.items():
         pattern = re.compile(rf"(<!-- {name}: [^>]*-->\n).*?(<!-- /{name} -->)", re.DOTALL)
         text = pattern.sub(lambda match, table=table: f"{match[1]}{table()}\n{match[2]}", text)  # type: ignore[misc]
