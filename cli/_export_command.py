@@ -27,7 +27,7 @@ _OWN_CLASSES = "For your own classes see docs/own_module.md"
 @click.argument("model")
 @click.option("--weights", type=_FILE, help="A weights file; default: the published weights.")
 @click.option("--random-weights", is_flag=True, help="Use random weights, to try the export without a download.")
-@click.option("-o", "--output", type=_FILE, help="The bundle's folder; default: the local store, where it is found by name.")
+@click.option("-o", "--output", type=_FILE, help="The bundle's folder; default: the local store, found by name.")
 @click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1), help="Largest batch size to test.")
 @click.option(
     "--precision",

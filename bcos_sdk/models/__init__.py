@@ -7,6 +7,6 @@ from bcos_sdk._extras import require
 
 require("torch", purpose="Building a network")
 
-from bcos_sdk.models._build import FAMILIES, build_model, calibrate, random_network  # noqa: E402
+from bcos_sdk.models._networks import FAMILIES, build_model, calibrate, random_network  # noqa: E402
 
 __all__ = ["FAMILIES", "build_model", "calibrate", "random_network"]

@@ -14,6 +14,12 @@ from bcos_sdk._extras import require
 from bcos_sdk.backends import open_backend
 from bcos_sdk.backends._devices import parse_device, problem_of, unavailable
 from bcos_sdk.cli.benchmark._cases import conventional_cases, our_cases, reason_not_compared, reference_cases
+from bcos_sdk.cli.benchmark._child_processes import (
+    cold_start_seconds,
+    measure_import,
+    our_peak_memory,
+    reference_peak_memory,
+)
 from bcos_sdk.cli.benchmark._folder import measure_folder
 from bcos_sdk.cli.benchmark._measurements import (
     Comparison,
@@ -24,7 +30,6 @@ from bcos_sdk.cli.benchmark._measurements import (
     Timing,
     describe_machine,
 )
-from bcos_sdk.cli.benchmark._probes import cold_start_seconds, measure_import, our_peak_memory, reference_peak_memory
 from bcos_sdk.cli.benchmark._subject import Subject, check_subject, prepare_subject, sample_images, top_targets
 from bcos_sdk.cli.benchmark._timing import Case, time_cases
 from bcos_sdk.errors import DeviceUnavailableError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.bundles import SIZE, small_bundle
 
-from bcos_sdk.cli.benchmark import _probes
+from bcos_sdk.cli.benchmark import _child_processes
 from bcos_sdk.cli.benchmark._folder import measure_folder
 from bcos_sdk.cli.benchmark._measurements import describe_machine
 from bcos_sdk.cli.benchmark._subject import sample_images
@@ -19,27 +19,27 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs the resou
 
 def test_the_import_is_measured_in_a_process_without_torch() -> None:
     assert "torch" in sys.modules, "this process has imported torch"
-    imported = _probes.measure_import()
+    imported = _child_processes.measure_import()
     assert not imported.imports_torch
     assert 0 < imported.seconds < 60
 
 
 def test_the_cold_start_is_measured() -> None:
-    assert 0 < _probes.cold_start_seconds(str(small_bundle().path), "cpu", 1) < 60
+    assert 0 < _child_processes.cold_start_seconds(str(small_bundle().path), "cpu", 1) < 60
 
 
 def test_the_peak_memory_of_the_child_does_not_include_this_process() -> None:
     mine = bytearray(600_000_000)
     mine[::4096] = b"1" * len(mine[::4096])
-    peak = _probes.our_peak_memory(str(small_bundle().path), "cpu", 1, 2)
+    peak = _child_processes.our_peak_memory(str(small_bundle().path), "cpu", 1, 2)
     assert 20 < peak < len(mine) / 1e6
 
 
 def test_errors_of_the_child_process_are_raised_here() -> None:
     with pytest.raises(InferenceError, match="not a usable bundle"):
-        _probes.our_peak_memory("/nowhere", "cpu", 1, 2)
+        _child_processes.our_peak_memory("/nowhere", "cpu", 1, 2)
     with pytest.raises(InferenceError, match="no device 'abacus'"):
-        _probes.cold_start_seconds(str(small_bundle().path), "abacus", 1)
+        _child_processes.cold_start_seconds(str(small_bundle().path), "abacus", 1)
 
 
 def test_a_folder_is_run_through_the_command(tmp_path: Path) -> None:

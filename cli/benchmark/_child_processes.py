@@ -32,9 +32,9 @@ with Client(path, device=device, threads=threads) as client:
     print("{}", flush=True)
 """
 _PEAK_MEMORY = """
-from bcos_sdk.cli.benchmark import _probes
+from bcos_sdk.cli.benchmark import _child_processes
 name, arguments = json.loads(sys.argv[1])
-getattr(_probes, name)(*arguments)
+getattr(_child_processes, name)(*arguments)
 """
 
 
