@@ -1,4 +1,4 @@
-"""The `bcos-sdk` command: results on stdout, everything else on stderr, the exit code is the verdict."""
+"""The `bcos-sdk` command. Results go to stdout, messages to stderr, and the exit code tells the outcome."""
 
 from bcos_sdk.cli._main import main
 

@@ -1,4 +1,4 @@
-"""The pictures of one explained image, large enough to look at, and the files that they are saved to."""
+"""Draw the pictures of an explained image, at least 224 pixels wide and high."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PICTURES = ("overlay", "rgba", "heatmap", "npz")
 
 @dataclass(frozen=True)
 class Artist:
-    """Draws at the size of the network's input, or at a multiple of it if the input is too small to look at."""
+    """Draws at the size of the network's input, or at a multiple of it if that has less than 224 pixels."""
 
     manifest: Manifest
 
@@ -34,7 +34,7 @@ class Artist:
         return pictures.enlargement(self.manifest.input.size)
 
     def image(self, source: ImageSource, explanation: Explanation) -> Image.Image:
-        """The crop that the network received, read again from the file at the size of the picture."""
+        """Return the part of the image that is the network's input, at the resolution of the file if that is higher."""
         if self.times > 1:
             larger = enlarged_input(self.manifest.input, self.times)
             try:
@@ -44,7 +44,7 @@ class Artist:
         return pictures.enlarge(Image.fromarray(explanation.image), self.times)
 
     def overlay(self, explanation: Explanation, image: Image.Image) -> Image.Image:
-        """The heat map over the picture that `image` returned."""
+        """Draw the heat map over the picture that `image` returned."""
         return explanation.overlay(on=image)
 
     def rgba(self, explanation: Explanation) -> Image.Image:
@@ -54,11 +54,11 @@ class Artist:
         return pictures.enlarge(explanation.heatmap(), self.times)
 
     def save(self, source: ImageSource, explained: Explained, kinds: tuple[str, ...], stem: Path) -> list[str]:
-        """Write the pictures of every explanation beside each other; the names that were given."""
+        """Write the pictures of every explanation to files that begin with `stem`. Return their names."""
         names: list[str] = []
         image = cache(
             lambda: self.image(source, explained.explanations[0])
-        )  # all show one image; not all kinds need it
+        )  # the same for all explanations; not every kind needs it
         try:
             if kinds:
                 stem.parent.mkdir(parents=True, exist_ok=True)
@@ -86,5 +86,5 @@ def output_error(path: Path, error: OSError) -> OutputError:
     return OutputError(
         f"cannot write {path}: {reason}",
         source=str(path),
-        hint="What was written is complete. Make room or choose another --out, and go on with --resume.",
+        hint="All files written so far are complete. Free some space or choose another --out, then use --resume.",
     )

@@ -1,4 +1,4 @@
-"""Results as text, JSON Lines, CSV or Parquet; one row per image and class in the last two."""
+"""Format results as text, CSV or Parquet. CSV and Parquet have one row per image and class."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS = ("source", "rank", "class", "label", "probability", "logit", "sum", "r
 
 
 def as_text(result: Prediction | Explained | Failure) -> str:
-    """One image on one line, and one line per explanation."""
+    """Format one line for the image and one for each explanation."""
     if isinstance(result, Failure):
         return f"{result.source}: error [{result.code}]: {result.message}"
     prediction = result.prediction if isinstance(result, Explained) else result
@@ -37,7 +37,7 @@ def as_text(result: Prediction | Explained | Failure) -> str:
 
 
 def rows_of(result: Prediction | Explained | Failure) -> Iterator[dict[str, Any]]:
-    """One row per class that was predicted or explained; a failure is one row."""
+    """Yield one row per predicted or explained class; one row for a failure."""
     if isinstance(result, Failure):
         yield {"source": result.source, "error": f"{result.code}: {result.message}"}
     elif isinstance(result, Prediction):
@@ -59,7 +59,7 @@ def rows_of(result: Prediction | Explained | Failure) -> Iterator[dict[str, Any]
 
 
 def csv_rows(result: Prediction | Explained | Failure | None) -> str:
-    """The rows of a result as text; the header for None."""
+    """Return the rows of a result as CSV text; for None, the header."""
     file = io.StringIO()
     writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
     if result is None:
@@ -70,7 +70,7 @@ def csv_rows(result: Prediction | Explained | Failure | None) -> str:
 
 
 def write_parquet(results: Iterable[Prediction | Explained | Failure], path: Path) -> None:
-    """A table with typed columns, written aside and renamed."""
+    """Write a table with typed columns, atomically."""
     require("pyarrow", purpose="Writing Parquet")
     import pyarrow as arrow
     from pyarrow import parquet
@@ -80,7 +80,7 @@ def write_parquet(results: Iterable[Prediction | Explained | Failure], path: Pat
     schema = arrow.schema(
         [(name, kinds.get(name, arrow.string() if name in texts else arrow.float64())) for name in COLUMNS]
     )
-    with atomic_write(path) as aside, parquet.ParquetWriter(aside, schema) as writer:
+    with atomic_write(path) as partial, parquet.ParquetWriter(partial, schema) as writer:
         for result in results:
             rows = [{name: row.get(name) for name in COLUMNS} for row in rows_of(result)]
             writer.write_table(arrow.Table.from_pylist(rows, schema))

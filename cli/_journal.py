@@ -1,4 +1,4 @@
-"""Append-only records, one line of JSON each: what stands in a file is whole, and a killed run can go on from there."""
+"""Append-only file of JSON records, one per line, from which an interrupted run can resume."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Journal"]
 
 
 class Journal:
-    """`with Journal(path, keep=True) as journal:` appends records by name; without `keep` it begins anew."""
+    """`with Journal(path, keep=True) as journal:` append records by name. Without `keep` the file is emptied first."""
 
     def __init__(self, path: Path, *, keep: bool) -> None:
         self._path = path
@@ -21,7 +21,7 @@ class Journal:
 
     def __enter__(self) -> Journal:
         if self._keep and self._path.exists():
-            self._drop_half_a_line()
+            self._drop_incomplete_line()
         self._file = self._path.open("a" if self._keep else "w", encoding="utf-8")
         return self
 
@@ -37,12 +37,12 @@ class Journal:
         self._file.flush()
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Every record, the last one of each name, in the order in which the names first came."""
-        places = {name: place for place, name in enumerate(self._names())}
+        """Yield the last record of each name, in the order of the file."""
+        last_lines = {name: number for number, name in enumerate(self._names())}
         with self._path.open(encoding="utf-8") as lines:
-            for place, line in enumerate(lines):
+            for number, line in enumerate(lines):
                 record = json.loads(line)
-                if places[record["name"]] == place:
+                if last_lines[record["name"]] == number:
                     yield record
 
     def _names(self) -> Iterator[str]:
@@ -50,12 +50,12 @@ class Journal:
             for line in lines:
                 yield json.loads(line)["name"]
 
-    def _drop_half_a_line(self) -> None:
-        """What a killed process was writing, or a full disk cut off."""
+    def _drop_incomplete_line(self) -> None:
+        """Remove the last line if it is incomplete, because the process was killed or the disk was full."""
         with self._path.open("rb+") as file:
-            whole = 0
+            complete = 0
             for line in file:
                 if not line.endswith(b"\n"):
                     break
-                whole += len(line)
-            file.truncate(whole)
+                complete += len(line)
+            file.truncate(complete)

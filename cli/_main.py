@@ -1,4 +1,4 @@
-"""The command group: its options, its commands, and how an error reaches the user."""
+"""The command group `bcos-sdk`, and how errors are printed."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 import click
 
 from bcos_sdk import __version__
-from bcos_sdk.cli._doctor import doctor
-from bcos_sdk.cli._export import export
-from bcos_sdk.cli._inspect import inspect
-from bcos_sdk.cli._models import models
-from bcos_sdk.cli._predict import predict
-from bcos_sdk.cli._validate import validate
-from bcos_sdk.cli.benchmark._command import benchmark
+from bcos_sdk.cli._doctor_command import doctor
+from bcos_sdk.cli._export_command import export
+from bcos_sdk.cli._inspect_command import inspect
+from bcos_sdk.cli._models_command import models
+from bcos_sdk.cli._predict_command import predict
+from bcos_sdk.cli._validate_command import validate
+from bcos_sdk.cli.benchmark import benchmark
 from bcos_sdk.errors import BcosError
 
 __all__ = ["main"]
 
 
 class _Group(click.Group):
-    """Turns a `BcosError` into one message on stderr and its exit code."""
+    """Prints a `BcosError` to stderr and exits with its exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -34,16 +34,16 @@ class _Group(click.Group):
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="bcos-sdk %(version)s")
-@click.option("-v", "--verbose", is_flag=True, help="Say what is being done, on stderr.")
+@click.option("-v", "--verbose", is_flag=True, help="Print log messages to stderr.")
 def main(verbose: bool) -> None:
-    """Export and run B-cos networks, with explanations that add up to the logit.
+    """Export and run B-cos networks. The explanation of a class adds up to its logit.
 
     \b
     Examples:
-      bcos-sdk models                    every model, as a table
-      bcos-sdk export resnet152          ONNX graphs that predict and explain
-      bcos-sdk predict images/ --explain what is in the images, and which pixels say so
-      bcos-sdk doctor                    what is installed, which devices work
+      bcos-sdk models                     list all models
+      bcos-sdk export resnet152           write ONNX graphs that predict and explain
+      bcos-sdk predict images/ --explain  classify images, and show which pixels support the class
+      bcos-sdk doctor                     show installed packages and working devices
     """
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO if verbose else logging.WARNING)
 

@@ -1,4 +1,4 @@
-"""The folder of a run: pictures, a record of every result, the report. What stands there is complete at any moment."""
+"""The output folder of a run: pictures, results.jsonl, report page. Each file in it is complete at any time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TypeAlias
 
 from bcos_sdk.cli._drawings import Artist, output_error
-from bcos_sdk.cli._inputs import ImageFile
+from bcos_sdk.cli._image_files import ImageFile
 from bcos_sdk.cli._journal import Journal
 from bcos_sdk.cli._report import report_entry, write_report
 from bcos_sdk.results import Explained, Failure, Prediction
@@ -26,7 +26,7 @@ _KINDS: dict[str, type[Prediction] | type[Explained] | type[Failure]] = {
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """What is written beside the record of the results."""
+    """The folder, and what is written to it besides results.jsonl."""
 
     folder: Path
     explained: bool = False
@@ -36,7 +36,7 @@ class OutputOptions:
 
 
 class Output:
-    """`with Output(options, artist) as output:` writes each result; `resume` keeps what an earlier run has done."""
+    """`with Output(options, artist) as output:` write each result. `resume` keeps the results of an earlier run."""
 
     def __init__(self, options: OutputOptions, artist: Artist) -> None:
         self._options = options
@@ -56,7 +56,7 @@ class Output:
 
     @property
     def weights_wanted(self) -> bool:
-        """W(x) is large: it is fetched only for what is drawn from it, or written with it."""
+        """Whether the pictures or files need W(x). It is large, so it is fetched only then."""
         return self._options.report or bool({"rgba", "npz"} & set(self._options.pictures))
 
     def __enter__(self) -> Output:
@@ -75,7 +75,7 @@ class Output:
         self._stack.close()
 
     def finished(self) -> set[str]:
-        """The names of the images that are done already: with this model, and with all that is asked for now."""
+        """Return the names of the images that need no new run: same model, and all requested outputs exist."""
         if not self._options.resume:
             return set()
         drawn = {record["name"] for record in self._report.records()} if self._options.report else None
@@ -90,7 +90,7 @@ class Output:
         }
 
     def write(self, image: ImageFile, result: Result) -> None:
-        """Pictures first, the record last: what is on record is there."""
+        """Write the pictures, then the record. So the files of each record exist."""
         files: list[str] = []
         try:
             if isinstance(result, Explained):
@@ -105,12 +105,12 @@ class Output:
             raise output_error(self._options.folder, error) from error
 
     def results(self) -> Iterator[Result]:
-        """All results on record, those of earlier runs included."""
+        """Yield all recorded results, including those of earlier runs."""
         for record in self._results.records():
             yield _KINDS[record["kind"]].model_validate(record["result"])
 
     def close_report(self, title: str) -> None:
-        """Make the page of everything on record."""
+        """Write the report page of all recorded results."""
         page = self.folder / "report.html"
         if self._options.report:
             try:
@@ -120,5 +120,5 @@ class Output:
 
 
 def _picture_kind(file: str) -> str:
-    """ "a.jpg.2.overlay.png" → "overlay", "a.jpg.npz" → "npz"."""
+    """Return the kind of a file: "overlay" for "a.jpg.2.overlay.png", "npz" for "a.jpg.npz"."""
     return file.removesuffix(".png").rpartition(".")[2]

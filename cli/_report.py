@@ -1,4 +1,4 @@
-"""The report: one HTML page with everything in it, that opens from a file and asks no network for anything."""
+"""The report: one self-contained HTML page, which needs no network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["report_entry", "write_report"]
 
 
 def report_entry(path: Path, result: Prediction | Explained | Failure, artist: Artist) -> dict[str, Any]:
-    """What the page says of one image."""
+    """Return the data of one image for the page."""
     if not isinstance(result, Explained):
         failure = result if isinstance(result, Failure) else None
         return {"source": str(path), "error": {"code": failure.code, "message": failure.message} if failure else None}
@@ -45,13 +45,13 @@ def report_entry(path: Path, result: Prediction | Explained | Failure, artist: A
 
 
 def write_report(page: Path, title: str, entries: Iterable[dict[str, Any]]) -> None:
-    """Write aside, entry by entry, and rename: the page is whole, however many entries there are."""
+    """Write the page atomically. Entries are written one by one, so that memory does not grow with their number."""
     template = files("bcos_sdk.cli").joinpath("report.html").read_text("utf-8")
     head, tail = template.replace("{{title}}", html.escape(title)).split("{{entries}}")
     with atomic_write(page) as aside, aside.open("w", encoding="utf-8") as file:
         file.write(head)
         for number, entry in enumerate(entries):
-            # A name like </script> must not end the data.
+            # A file name that contains </script> must not end the data.
             text = json.dumps(entry, ensure_ascii=True).replace("<", "\\u003c")
             file.write(f"{',' if number else ''}\n{text}")
         file.write(tail)

@@ -1,4 +1,4 @@
-"""Make the output of a training run the built-in model: `python demo/install.py out/training`."""
+"""Replace the built-in model by the output of a training run: `python demo/install.py out/training`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_BATCH = 32
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
 def main(run: Path) -> None:
-    """Copy the weights of RUN, put their hash into models.yaml, and export the bundle."""
+    """Copy the weights of RUN, write their hash to models.yaml, and export the bundle."""
     target = builtin_dir() / f"{BUILTIN_MODEL}.safetensors"
     target.parent.mkdir(exist_ok=True)
     shutil.copy(run / "weights.safetensors", target)
@@ -30,7 +30,7 @@ def main(run: Path) -> None:
     entry = re.compile(rf"(packaged: \{{file: {re.escape(target.name)}, sha256: )[0-9a-f]{{64}}")
     text, count = entry.subn(rf"\g<1>{sha256_of(target)}", REGISTRY.read_text("utf-8"))
     if count != 1:
-        raise click.ClickException(f"{REGISTRY.name} has no place for the hash of {target.name}")
+        raise click.ClickException(f"{REGISTRY.name} has no entry with the hash of {target.name}")
     REGISTRY.write_text(text, "utf-8")
     spec = load_registry(REGISTRY)[BUILTIN_MODEL]
     bundle = export(

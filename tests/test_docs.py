@@ -1,4 +1,4 @@
-"""What the documentation says is what happens."""
+"""The examples of the documentation run, and its tables are up to date."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def script(name: str) -> types.ModuleType:
     return module
 
 
-def test_the_page_of_figures_is_made_from_the_report() -> None:
+def test_the_benchmarks_page_is_made_from_the_report() -> None:
     make_benchmarks = script("make_benchmarks")
     report = Report.from_json(make_benchmarks.DATA.read_bytes())
     assert make_benchmarks.PAGE.read_text("utf-8") == make_benchmarks.page(report), "run python docs/make_benchmarks.py"
     assert make_benchmarks.PLOT.is_file()
 
 
-def test_the_page_of_figures_has_a_table_for_every_model() -> None:
+def test_the_benchmarks_page_has_a_table_for_every_model() -> None:
     page = script("make_benchmarks").page(sample_report(model_record(), model_record("vgg11_bnu", notes=("a note",))))
     assert "| explain, cpu | 8 | 20.0 | 10.0 | 50.0 | 2.50 | 1.40 |" in page
     assert "| explain ÷ conventional in ONNX Runtime, batch 8 | resnet50 | ≤ 2.4 | 2.50, missed | 1.25, met |" in page
@@ -50,7 +50,7 @@ def test_the_page_of_figures_has_a_table_for_every_model() -> None:
     assert "{" not in page
 
 
-def test_the_tables_are_made_from_data() -> None:
+def test_the_tables_are_up_to_date() -> None:
     make_tables = script("make_tables")
     for document in make_tables.DOCUMENTS:
         text = document.read_text("utf-8")
@@ -66,7 +66,7 @@ def test_the_tables_are_made_from_data() -> None:
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """A bundle and images where the documentation has them, and the names that it leaves to the reader."""
+    """The bundle and the image files that the documentation uses, and the variables that it does not define."""
     monkeypatch.chdir(tmp_path)
     copy_of(small_bundle(), tmp_path / "out" / "resnet50")
     pixels = random_pixels(1, size=(60, 80))[0]
@@ -100,7 +100,7 @@ def test_the_service_runs_as_printed(model: dict[str, object]) -> None:
 
     (block,) = python_blocks(ROOT / "docs" / "service.md")
     model["__name__"] = "service"
-    sys.modules["service"] = types.ModuleType("service")  # its annotations are looked up there
+    sys.modules["service"] = types.ModuleType("service")  # FastAPI resolves the annotations in this module
     exec(block, model)
     vars(sys.modules["service"]).update(model)
     with TestClient(model["app"]) as service:  # type: ignore[arg-type]
@@ -117,7 +117,7 @@ def test_the_service_runs_as_printed(model: dict[str, object]) -> None:
             assert (bad.status_code, bad.json()["code"]) == (status, code)
 
 
-def test_the_guide_to_own_modules_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_guide_to_your_own_module_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "guide"}
     export, run = python_blocks(ROOT / "docs" / "own_module.md")

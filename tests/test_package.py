@@ -1,7 +1,8 @@
-"""The package as users get it: built, installed in an environment with nothing else, and run."""
+"""The package as users install it: build the wheel, install it into an empty environment, run it."""
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ HEAVY |= {"bcos", "matplotlib", "torchvision"}
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from the source distribution as a package index would have it."""
+    """The wheel, built from the source distribution."""
     source = tmp_path_factory.mktemp("source") / "bcos-sdk"
     kept = ["bcos_sdk", "exporters", "cli", "models.yaml", "pyproject.toml", "README.md", "LICENSE"]
     source.mkdir()
@@ -38,7 +39,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def empty_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` folder of an environment that holds the wheel and its required packages alone."""
+    """The `bin` folder of an environment that contains only the wheel and its required packages."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=False, symlinks=True)
     (site,) = folder.glob("lib/python*/site-packages")
@@ -52,7 +53,7 @@ def empty_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def required_packages() -> list[Distribution]:
-    """What `pip install bcos-sdk` without an extra brings, dependencies of dependencies included."""
+    """Return the packages that `pip install bcos-sdk` installs without extras, including indirect dependencies."""
     found: dict[str, Distribution] = {}
     waiting = ["bcos-sdk"]
     while waiting:
@@ -71,7 +72,7 @@ def run(*command: str) -> str:
     return done.stdout
 
 
-def test_the_wheel_holds_one_package_and_its_data(wheel: Path) -> None:
+def test_the_wheel_contains_one_package_and_its_data(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"bcos_sdk"}
     for expected in (
@@ -94,7 +95,7 @@ def test_required_packages_are_few_and_light() -> None:
     assert not names & HEAVY
 
 
-def test_set_up_installs_pinned_versions_from_wherever_pip_is_told_to() -> None:
+def test_all_requirements_are_pinned_and_no_index_is_named() -> None:
     installed = [{"extra": extra} for extra in ("", "cpu", "openvino", "export", "trt-rtx", "dev")]
     asked_for = {
         requirement.name.lower()
@@ -131,7 +132,7 @@ def test_only_bcos_sdk_is_importable(empty_environment: Path) -> None:
         "from bcos_sdk.weights import read_checkpoint",
     ],
 )
-def test_what_needs_an_extra_names_it(empty_environment: Path, statement: str) -> None:
+def test_imports_that_need_an_extra_name_it(empty_environment: Path, statement: str) -> None:
     program = f"""
 import bcos_sdk
 try:
@@ -140,9 +141,9 @@ except bcos_sdk.BcosError as error:
     assert isinstance(error, ImportError) and error.code == "missing_extra"
     print(error)
 """
-    told = run(str(empty_environment / "python"), "-c", program)
-    assert "torch" in told
-    assert "pip install 'bcos-sdk[export]'" in told
+    message = run(str(empty_environment / "python"), "-c", program)
+    assert "torch" in message
+    assert "pip install 'bcos-sdk[export]'" in message
 
 
 def test_downloading_is_importable_without_extras(empty_environment: Path) -> None:
@@ -156,6 +157,21 @@ def test_a_command_that_needs_an_extra_names_it(empty_environment: Path) -> None
     assert done.returncode == 1
     assert "error [missing_extra]: Downloading weights needs filelock, which is not" in done.stderr
     assert "pip install 'bcos-sdk[export]'" in done.stderr
+
+
+def test_only_the_command_line_imports_click() -> None:
+    library = [path for path in (ROOT / "bcos_sdk").rglob("*.py") if "cli" not in path.relative_to(ROOT).parts]
+    sources = [*library, *(ROOT / "exporters").rglob("*.py")]
+    assert len(sources) > 50
+    assert [path.name for path in sources if "click" in imported_packages(path)] == []
+    assert "click" in imported_packages(ROOT / "cli" / "_main.py")
+
+
+def imported_packages(path: Path) -> set[str]:
+    """Return the top-level packages that a file imports, anywhere in it."""
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return {name.split(".")[0] for name in plain | {str(n.module) for n in nodes if isinstance(n, ast.ImportFrom)}}
 
 
 def test_importing_imports_nothing_heavy() -> None:

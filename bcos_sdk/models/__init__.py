@@ -1,9 +1,12 @@
-"""B-cos networks in torch: `build_model` makes one, with random weights."""
+"""B-cos networks in torch, one file per family.
+
+`build_model` returns a network with fresh weights, `random_network` one with calibrated random weights.
+"""
 
 from bcos_sdk._extras import require
 
 require("torch", purpose="Building a network")
 
-from bcos_sdk.models._build import FAMILIES, build_model  # noqa: E402
+from bcos_sdk.models._networks import FAMILIES, build_model, calibrate, random_network  # noqa: E402
 
-__all__ = ["FAMILIES", "build_model"]
+__all__ = ["FAMILIES", "build_model", "calibrate", "random_network"]

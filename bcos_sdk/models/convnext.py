@@ -1,4 +1,4 @@
-"""B-cos ConvNeXt: depthwise 7×7 B-cos convolutions with a scaled residual branch."""
+"""B-cos ConvNeXt: blocks of depthwise 7×7 and pointwise B-cos convolutions, with a scaled residual branch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INITIAL_LAYER_SCALE = 1e-6
 
 
 class ConvNeXt(nn.Module):
-    """A 4×4 stem, stages joined by 2×2 downsampling, a classifier at every location, their average."""
+    """4×4 stem, stages with 2×2 downsampling between them, 1×1 B-cos classifier, average over all locations."""
 
     def __init__(self, config: ConvNeXtConfig) -> None:
         super().__init__()

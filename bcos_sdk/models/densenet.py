@@ -1,4 +1,4 @@
-"""B-cos DenseNet: every layer sees all earlier outputs of its block; norms come before convolutions."""
+"""B-cos DenseNet: every layer reads all earlier outputs of its block. Each convolution follows its norm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["DenseNet"]
 
 
 class DenseNet(nn.Module):
-    """Stem, dense blocks with halving transitions, a B-cos classifier at every location, their average."""
+    """Stem, dense blocks with transitions that halve the channels, 1×1 B-cos classifier, average over all locations."""
 
     def __init__(self, config: DenseNetConfig) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class DenseNet(nn.Module):
 
 
 class _DenseBlock(nn.ModuleDict):
-    """[x, l₁(x), l₂([x, l₁]), …]: each layer reads and extends the concatenation."""
+    """x ↦ [x, l₁(x), l₂([x, l₁(x)]), …]: each layer reads the concatenation so far and appends its output."""
 
     def __init__(self, conv: Any, norm: Any, channels: int, depth: int, config: DenseNetConfig) -> None:
         wide = config.bottleneck * config.growth

@@ -1,4 +1,4 @@
-"""The plain B-cos network of the CIFAR-10 study: convolutions and nothing between them."""
+"""The plain B-cos network of the CIFAR-10 study: convolutions only, without norms or activations."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ __all__ = ["Plain"]
 
 
 class Plain(nn.Sequential):
-    """3×3 B-cos convolutions, a 1×1 one to the classes at every location, then their average.
+    """3×3 B-cos convolutions, 1×1 B-cos classifier, average over all locations.
 
-    Without norms the signal shrinks from layer to layer, the more the larger B: `scale` makes up for it.
+    Without norms the signal shrinks from layer to layer, and more so for a larger B. To compensate, each output is
+    divided by `scale`.
     """
 
     def __init__(self, config: PlainConfig) -> None:

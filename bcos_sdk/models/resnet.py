@@ -14,7 +14,7 @@ __all__ = ["ResNet"]
 
 
 class ResNet(nn.Module):
-    """Stem, stages of residual blocks, a B-cos classifier at every location, then their average."""
+    """Stem, stages of residual blocks, 1×1 B-cos classifier, average over all locations."""
 
     def __init__(self, config: ResNetConfig) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class ResNet(nn.Module):
 
 
 class _ResidualBlock(nn.Module):
-    """x ↦ branch(x) + shortcut(x); nothing after the sum."""
+    """x ↦ branch(x) + shortcut(x), without an activation after the sum."""
 
     expansion: int
     downsample: nn.Module | None

@@ -1,4 +1,4 @@
-"""B-cos VGG: stages of 3×3 B-cos convolutions and average pools, and a convolutional classifier."""
+"""B-cos VGG: stages of 3×3 B-cos convolutions, each stage followed by an average pool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["VGG"]
 
 
 class VGG(nn.Module):
-    """Feature stages, three B-cos convolutions as classifier at every location, then their average."""
+    """Stages, classifier of three B-cos convolutions, average over all locations."""
 
     def __init__(self, config: VGGConfig) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""B-cos vision transformers: Simple ViT on patches of pixels, ViT-C on the output of a conv stem."""
+"""B-cos vision transformers: Simple ViT on patches of pixels, ViT-C on patches of a convolutional stem's output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STEM_NORM = NormConfig(kind="layer", bias=False)
 
 
 class ViT(nn.Sequential):
-    """The transformer, then the logit layer; a sequence because published keys begin with `0.`."""
+    """The transformer, then the logit layer. It is an nn.Sequential because the published keys begin with `0.`."""
 
     def __init__(self, config: ViTConfig) -> None:
         logits = LogitLayer(config.resolved_logit_bias, config.temperature)
@@ -33,7 +33,7 @@ class ViT(nn.Sequential):
 
 
 class _Transformer(nn.Module):
-    """Patches to tokens, positions added, encoders, the mean token, then the head."""
+    """Tokens of the patches with positions added, encoders, mean over the tokens, B-cos head."""
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class _Transformer(nn.Module):
 
 
 class _PatchEmbedding(nn.Module):
-    """The stem, if any; each patch as one vector, channel fastest; a B-cos map to `dim`; its position."""
+    """Optional stem, patches flattened to vectors (channel index fastest), B-cos layer to `dim`, positions added."""
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class _PatchEmbedding(nn.Module):
         channels = config.channels
         stem: list[nn.Module] = []
         for width, stride in zip(config.stem, config.stem_strides, strict=True):
-            # The Identity keeps the numbering of published stems, which have an idle activation there.
+            # Published stems have an unused activation here. The Identity keeps their numbering of layers.
             stem += [
                 conv(channels, width, 3, stride=stride, padding=1),
                 make_norm(width, _STEM_NORM),
@@ -73,7 +73,7 @@ class _PatchEmbedding(nn.Module):
         x = self.conv_stem(x)
         height, width = x.shape[2:]
         if height % self.patch or width % self.patch:
-            raise ValueError(f"{height}×{width} cannot be cut into patches of {self.patch}×{self.patch}")
+            raise ValueError(f"{height}×{width} cannot be divided into patches of {self.patch}×{self.patch}")
         rows, columns = height // self.patch, width // self.patch
         patches = x.reshape(-1, x.shape[1], rows, self.patch, columns, self.patch)
         vectors = patches.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
@@ -82,7 +82,7 @@ class _PatchEmbedding(nn.Module):
 
 
 class _Encoder(nn.Module):
-    """t ← t + attn(t), then t ← t + mlp(t); both norm their input first."""
+    """t ↦ t + attn(t), then t ↦ t + mlp(t). Both branches normalise their input first."""
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()

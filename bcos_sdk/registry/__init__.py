@@ -1,10 +1,16 @@
-"""The models this package knows, as data: `models.yaml`, validated on load."""
+"""The model registry: `models.yaml`, validated when it is loaded."""
 
 from bcos_sdk.contract import InputSpec
-from bcos_sdk.registry._labels import LabelSet, load_labels
-from bcos_sdk.registry._load import Registry, builtin_registry, load_registry
+from bcos_sdk.registry._registry import Registry, builtin_registry, load_registry
 from bcos_sdk.registry.architectures import ArchitectureConfig, NormConfig
-from bcos_sdk.registry.schema import ModelSpec, PublishedFigures, WeightsSource
+from bcos_sdk.registry.schema import (
+    LabelSet,
+    ModelSpec,
+    PackagedWeights,
+    PublishedFigures,
+    WeightsSource,
+    load_labels,
+)
 
 __all__ = [
     "ArchitectureConfig",
@@ -12,6 +18,7 @@ __all__ = [
     "LabelSet",
     "ModelSpec",
     "NormConfig",
+    "PackagedWeights",
     "PublishedFigures",
     "Registry",
     "WeightsSource",

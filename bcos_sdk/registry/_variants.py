@@ -1,4 +1,4 @@
-"""A registry entry with a `matrix` → one entry for every combination of its axes."""
+"""Expand a registry entry with a `matrix` into one entry for each combination of the axes' values."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
 def variants(pattern: str, entry: Fields) -> Iterator[tuple[str, Fields]]:
-    """The entry under its name; with a matrix each combination of its axes, merged over the entry.
+    """Yield name and fields of each variant; an entry without a matrix is its only variant.
 
-    A matrix maps each {placeholder} of the name to its values, and each value to the fields it sets.
-    One that does not is a ValueError.
+    A matrix maps each {placeholder} of the name to its values, and each value to the fields that it sets. These are
+    merged over the fields of the entry. Raises ValueError if the matrix has another form.
     """
     fields = {key: value for key, value in entry.items() if key != "matrix"}
     if "matrix" not in entry:
@@ -39,21 +39,21 @@ def _check_matrix(pattern: str, axes: Any) -> None:
         raise ValueError("must map each {placeholder} of the name to its values")
     for axis, values in axes.items():
         if not (isinstance(values, dict) and values):
-            raise ValueError(f"'{axis}' must map each of its values, at least one, to the fields it sets")
+            raise ValueError(f"{axis!r} must map at least one value to the fields that it sets")
         for value, fields in values.items():
             if not isinstance(fields, dict):
-                raise ValueError(f"'{axis}': the value '{value}' must be a mapping of fields")
+                raise ValueError(f"{axis!r}: the fields of the value {str(value)!r} must be a mapping")
     placeholders = _PLACEHOLDER.findall(pattern)
     for name in placeholders:
         if name not in axes:
-            raise ValueError(f"the name has the placeholder {{{name}}}, the matrix has not")
+            raise ValueError(f"the name has the placeholder {{{name}}}, but the matrix has no such axis")
     for axis in axes:
         if axis not in placeholders:
-            raise ValueError(f"'{axis}' is no {{placeholder}} of the name")
+            raise ValueError(f"the axis {axis!r} is not a {{placeholder}} of the name")
 
 
 def _fill_in(pattern: str, combination: dict[str, Any]) -> str:
-    # Not str.format, which reads {0} as a position and {a.b} as an attribute, whatever the axes are called.
+    # str.format would read {0} as a position and {a.b} as an attribute, but axes may have such names.
     return _PLACEHOLDER.sub(lambda placeholder: str(combination[placeholder[1]]), pattern)
 
 

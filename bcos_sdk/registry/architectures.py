@@ -1,6 +1,6 @@
-"""What determines a network: one validated, immutable config per architecture family.
+"""The parameters of a network: one validated, immutable config class per architecture family.
 
-Pure data: the registry reads these without torch, and `bcos_sdk.models` builds networks from them.
+They are plain data and need no torch. `bcos_sdk.models` builds networks from them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import math
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+
+from bcos_sdk.contract import CHANNELS
 
 __all__ = [
     "ArchitectureConfig",
@@ -28,7 +30,7 @@ class _Config(BaseModel):
 
 
 class NormConfig(_Config):
-    """y = γ · (x − mean) / sqrt(var + eps) + β; uncentred norms do not subtract the mean."""
+    """y = γ · (x − mean) / sqrt(var + eps) + β. Uncentred norms do not subtract the mean."""
 
     kind: Literal["none", "batch", "all", "group", "layer", "instance", "position"]
     centred: bool = True
@@ -40,7 +42,7 @@ class NormConfig(_Config):
     @model_validator(mode="after")
     def _groups_belong_to_group_norm(self) -> NormConfig:
         if (self.kind == "group") != (self.groups is not None):
-            raise ValueError("'groups' must be given for kind 'group' and for no other kind")
+            raise ValueError("'groups' must be given for kind 'group', and for no other kind")
         return self
 
 
@@ -48,28 +50,28 @@ _UNCENTRED_BATCH_NORM = NormConfig(kind="batch", centred=False, bias=False)
 
 
 class NetworkConfig(_Config):
-    """What every family has: the B-cos exponent, MaxOut units, the 6-channel input and the logits."""
+    """The parameters of every family: B-cos exponent, MaxOut units, input channels, classes, logit layer."""
 
     b: float = Field(default=2.0, ge=1.0)
     max_out: PositiveInt = 1
-    channels: PositiveInt = 6
+    channels: PositiveInt = CHANNELS
     classes: PositiveInt = 1000
     logit_bias: float | None = None
     temperature: PositiveFloat = 1.0
 
     @property
     def resolved_logit_bias(self) -> float:
-        """The logit bias; by default −ln(classes − 1), at which every class starts at 1/classes."""
+        """The logit bias; default: −ln(classes − 1), so that sigmoid(bias) = 1/classes."""
         return -math.log(max(self.classes - 1, 1)) if self.logit_bias is None else self.logit_bias
 
     @property
     def size_step(self) -> int:
-        """What the height and the width of an image must be multiples of."""
+        """Height and width of an image must be multiples of this."""
         return 1
 
 
 class ResNetConfig(NetworkConfig):
-    """ResNet and ResNeXt: the stages of width, 2·width, 4·width, … and their number of blocks."""
+    """ResNet and ResNeXt: stages of width, 2·width, 4·width, …, with `blocks` residual blocks each."""
 
     family: Literal["resnet"] = "resnet"
     block: Literal["basic", "bottleneck"]
@@ -83,20 +85,20 @@ class ResNetConfig(NetworkConfig):
     @model_validator(mode="after")
     def _basic_blocks_have_no_middle(self) -> ResNetConfig:
         if self.block == "basic" and (self.groups, self.base_width) != (1, 64):
-            raise ValueError("'groups' and 'base_width' shape the middle of a bottleneck: 'basic' has none")
+            raise ValueError("'groups' and 'base_width' need block 'bottleneck', not 'basic'")
         return self
 
     @model_validator(mode="after")
     def _bottlenecks_have_a_middle(self) -> ResNetConfig:
         if self.block == "bottleneck" and self.width * self.base_width < 64:
             raise ValueError(
-                f"'width' {self.width} · 'base_width' {self.base_width} / 64 leaves no channel in the middle"
+                f"'width' {self.width} · 'base_width' {self.base_width} / 64 is less than one channel in the bottleneck"
             )
         return self
 
 
 class DenseNetConfig(NetworkConfig):
-    """DenseNet: each layer adds `growth` channels; transitions halve them."""
+    """DenseNet: each layer adds `growth` channels. The transitions between blocks halve the channels."""
 
     family: Literal["densenet"] = "densenet"
     growth: PositiveInt = 32
@@ -107,7 +109,7 @@ class DenseNetConfig(NetworkConfig):
 
 
 class VGGConfig(NetworkConfig):
-    """VGG: convolutions of the given widths per stage, an average pool after each stage."""
+    """VGG: `stages` lists the widths of the convolutions of each stage. An average pool follows each stage."""
 
     family: Literal["vgg"] = "vgg"
     stages: tuple[tuple[PositiveInt, ...], ...] = Field(min_length=1)
@@ -126,12 +128,14 @@ class ConvNeXtConfig(NetworkConfig):
     @model_validator(mode="after")
     def _one_width_per_stage(self) -> ConvNeXtConfig:
         if len(self.widths) != len(self.blocks):
-            raise ValueError(f"{len(self.widths)} 'widths' but {len(self.blocks)} 'blocks'")
+            raise ValueError(
+                f"'widths' and 'blocks' need the same length, got {len(self.widths)} and {len(self.blocks)}"
+            )
         return self
 
 
 class ViTConfig(NetworkConfig):
-    """Simple ViT (no `stem`: patches of pixels) and ViT-C (a convolutional `stem`, then patches)."""
+    """Simple ViT (without `stem`: patches of pixels) and ViT-C (with a convolutional `stem` before the patches)."""
 
     family: Literal["vit"] = "vit"
     dim: PositiveInt = Field(multiple_of=4, ge=8)
@@ -143,13 +147,13 @@ class ViTConfig(NetworkConfig):
 
     @property
     def stem_strides(self) -> tuple[int, ...]:
-        """2 for each convolution of the stem that widens, 1 for the others."""
+        """Stride 2 for each stem convolution that increases the number of channels, 1 for the others."""
         before = (self.channels, *self.stem)
         return tuple(2 if width > last else 1 for last, width in zip(before, self.stem, strict=False))
 
     @property
     def size_step(self) -> int:
-        """The side of a patch in pixels of the image."""
+        """The side of a patch, in pixels of the image."""
         return self.patch * math.prod(self.stem_strides)
 
     @model_validator(mode="after")
@@ -160,7 +164,7 @@ class ViTConfig(NetworkConfig):
 
 
 class PlainConfig(NetworkConfig):
-    """A plain stack of 3×3 B-cos convolutions without norms; each output is divided by `scale`."""
+    """A stack of 3×3 B-cos convolutions without norms. The output of each is divided by `scale`."""
 
     family: Literal["plain"] = "plain"
     widths: tuple[PositiveInt, ...] = Field(min_length=1)
@@ -170,7 +174,9 @@ class PlainConfig(NetworkConfig):
     @model_validator(mode="after")
     def _one_width_per_stride(self) -> PlainConfig:
         if len(self.widths) != len(self.strides):
-            raise ValueError(f"{len(self.widths)} 'widths' but {len(self.strides)} 'strides'")
+            raise ValueError(
+                f"'widths' and 'strides' need the same length, got {len(self.widths)} and {len(self.strides)}"
+            )
         return self
 
 

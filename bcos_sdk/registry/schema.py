@@ -1,10 +1,12 @@
-"""One entry of the model registry: the network, its input, its labels, its weights, its published figures."""
+"""One entry of the model registry: network, input, labels, weights and published figures."""
 
 from __future__ import annotations
 
 import re
+from functools import cache
+from importlib.resources import files
 from pathlib import PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -19,12 +21,23 @@ from pydantic import (
 )
 
 from bcos_sdk.contract import CHANNELS, InputSpec
-from bcos_sdk.registry._labels import LabelSet, load_labels
 from bcos_sdk.registry.architectures import ArchitectureConfig
 
-__all__ = ["ModelSpec", "PackagedWeights", "PublishedFigures", "WeightsSource"]
+__all__ = ["LabelSet", "ModelSpec", "PackagedWeights", "PublishedFigures", "WeightsSource", "load_labels"]
+
+LabelSet = Literal["imagenet", "cifar10"]
 
 Percentage = Annotated[float, Field(ge=0, le=100)]
+
+
+@cache
+def load_labels(name: LabelSet) -> tuple[str, ...]:
+    """Return the class names of a label set, in class order: line i of `labels/<name>.txt` names class i.
+
+    "imagenet" has the short English names of ILSVRC-2012, as in the public package `bcos` 0.1.3.
+    """
+    assert name in get_args(LabelSet)
+    return tuple(files(__package__).joinpath("labels").joinpath(f"{name}.txt").read_text("utf-8").splitlines())
 
 
 def _labels_kind(labels: Any) -> str:
@@ -42,20 +55,20 @@ class _Entry(BaseModel):
 
 
 def _names_a_file(url: str) -> str:
-    """An http(s) address whose last part is fit to be a file's name on any machine."""
+    """Return the URL if it is http(s) and ends with a file name that is valid on every platform, else raise."""
     address = urlsplit(url)
     if address.scheme not in ("http", "https") or not address.hostname or not re.fullmatch(r"[!-~]+", url):
-        raise ValueError("must be an http(s) address with a host, written in ASCII")
-    if address.port == 0:  # reading the port also refuses one that is no number or too large
-        raise ValueError("there is no port 0")
+        raise ValueError("must be an http(s) URL with a host, in ASCII")
+    if address.port == 0:  # `port` itself raises ValueError if it is not a number or too large
+        raise ValueError("the port must not be 0")
     name = address.path.rpartition("/")[2]
     if not re.fullmatch(r"[A-Za-z0-9._-]+", name) or not name.strip("."):
-        raise ValueError("its last part must be a file's name: letters, digits, '.', '_' and '-'")
+        raise ValueError("the last part must be a file name of letters, digits, '.', '_' and '-'")
     return url
 
 
 class WeightsSource(_Entry):
-    """Where the published weights are, the first digits of their SHA-256, and on what terms."""
+    """URL of the published weights, the first digits of their SHA-256, and their licence."""
 
     url: Annotated[str, AfterValidator(_names_a_file)]
     sha256_prefix: str = Field(pattern=r"^[0-9a-f]{8,64}$")
@@ -63,9 +76,9 @@ class WeightsSource(_Entry):
 
     @property
     def file_name(self) -> str:
-        """The name of the file in the cache, `<stem>-<hash prefix><suffix>`, as published files have it.
+        """The file name in the cache: `<stem>-<hash prefix><suffix>`, as published files are named.
 
-        Two sources share a name only if they promise the same contents.
+        Two sources have the same name only if they have the same hash prefix.
         """
         name = PurePosixPath(urlsplit(self.url).path)
         if name.stem.endswith(f"-{self.sha256_prefix}"):
@@ -74,7 +87,7 @@ class WeightsSource(_Entry):
 
 
 class PackagedWeights(_Entry):
-    """Weights that ship with this package: a file in `bcos_sdk/builtin/`, its hash, and on what terms."""
+    """Weights that are part of this package: a file in `bcos_sdk/builtin/`, its SHA-256 and its licence."""
 
     file: str = Field(pattern=r"^[A-Za-z0-9._-]+\.safetensors$")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -82,9 +95,9 @@ class PackagedWeights(_Entry):
 
 
 class PublishedFigures(_Entry):
-    """What the authors report: accuracy and localisation score in %.
+    """Accuracy and localisation score in %, as reported by the authors.
 
-    `parameters` is no report but a count: that of the network as this package builds it.
+    `parameters` is counted on the network that this package builds.
     """
 
     top1: Percentage | None = None
@@ -95,7 +108,7 @@ class PublishedFigures(_Entry):
 
 
 class ModelSpec(_Entry):
-    """A model that can be built, and where possible loaded, by its name."""
+    """A model that can be built by its name, and loaded if weights are known."""
 
     name: str
     description: str
@@ -112,7 +125,7 @@ class ModelSpec(_Entry):
 
     @property
     def dataset(self) -> str:
-        """The name of the label set, or "own" where the entry lists its labels itself."""
+        """The name of the label set, or "own" if the entry lists its labels."""
         return self.labels if isinstance(self.labels, str) else "own"
 
     @property
@@ -123,18 +136,18 @@ class ModelSpec(_Entry):
     def _one_label_per_class(self) -> ModelSpec:
         classes, names = self.architecture.classes, len(self.class_names)
         if names != classes:
-            raise ValueError(f"{classes} classes, but 'labels' ({self.dataset}) has {names} names")
+            raise ValueError(f"the network has {classes} classes, but 'labels' ({self.dataset}) has {names} names")
         return self
 
     @model_validator(mode="after")
     def _the_network_takes_the_size(self) -> ModelSpec:
         step = self.architecture.size_step
         if any(side % step for side in self.input.size):
-            raise ValueError(f"'size' {self.input.size} is not a multiple of the network's patch, {step}")
+            raise ValueError(f"'size' {self.input.size} is not a multiple of the patch size {step}")
         return self
 
     @model_validator(mode="after")
     def _six_channels_in(self) -> ModelSpec:
         if self.architecture.channels != CHANNELS:
-            raise ValueError(f"'rgb+complement' gives {CHANNELS} channels, not {self.architecture.channels}")
+            raise ValueError(f"'channels' must be {CHANNELS} for 'rgb+complement', got {self.architecture.channels}")
         return self

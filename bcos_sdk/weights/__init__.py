@@ -1,6 +1,6 @@
-"""Weights: fetched by registry name, read from a file, and put into a network or refused with reasons.
+"""Weights: download them by registry name, read a file safely, load them into a network.
 
-Downloading needs no torch: what does is imported when it is first asked for.
+Downloading needs no torch. The functions that need torch are imported on first access.
 """
 
 from importlib import import_module
@@ -11,12 +11,11 @@ from bcos_sdk.weights._download import download_weights, weights_dir
 
 if TYPE_CHECKING:
     from bcos_sdk.weights._checkpoint import read_checkpoint
-    from bcos_sdk.weights._fit import load_weights
-    from bcos_sdk.weights._load import load_model
+    from bcos_sdk.weights._loading import load_model, load_weights
 
 __all__ = ["download_weights", "load_model", "load_weights", "read_checkpoint", "weights_dir"]
 
-_NEEDS_TORCH = {"load_model": "_load", "load_weights": "_fit", "read_checkpoint": "_checkpoint"}
+_NEEDS_TORCH = {"load_model": "_loading", "load_weights": "_loading", "read_checkpoint": "_checkpoint"}
 
 
 def __getattr__(name: str) -> Any:

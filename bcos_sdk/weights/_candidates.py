@@ -1,4 +1,4 @@
-"""Every copy of a network's weights that a checkpoint may hold, and how each differs from the network."""
+"""Find all copies of a network's weights in a checkpoint, and how each differs from the network."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Candidate", "averaged_elsewhere", "find_candidates"]
 State = Mapping[str, Tensor]
 
 _DEEPEST_NESTING = 3
-_PREFIXES_TRIED = 4  # enough for a model, its average, and wrappers of either
+_PREFIXES_TRIED = 4  # enough for a model, its average, and one wrapper of each
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A set of tensors in a checkpoint that may be the network's, and how it differs from what is wanted."""
+    """A set of tensors in a checkpoint that may be the weights of the network, and how it differs from them."""
 
     where: str
     tensors: dict[str, Tensor]
@@ -51,9 +51,9 @@ class Candidate:
 
 
 def find_candidates(checkpoint: Mapping[str, Any], wanted: State) -> list[Candidate]:
-    """Every dict of tensors in the checkpoint, under each prefix that gives the most wanted keys.
+    """Return each dict of tensors in the checkpoint, once per prefix that can be removed to give wanted keys.
 
-    Where no wanted key appears at all the dict is taken as it is, so that it can be reported on.
+    A dict without any wanted key becomes one candidate with its keys unchanged, so that an error can describe it.
     """
     candidates = []
     for where, tensors in _tensor_dicts(checkpoint):
@@ -65,9 +65,9 @@ def find_candidates(checkpoint: Mapping[str, Any], wanted: State) -> list[Candid
 
 
 def averaged_elsewhere(checkpoint: Mapping[str, Any], taken: Candidate) -> str | None:
-    """The name of a tensor that belongs to an average but not to the copy taken, if there is one.
+    """Return the name of a tensor of a weight average (EMA, SWA) outside the loaded copy, or None.
 
-    Numbers such as a decay or a count of steps are no weights and do not count.
+    Scalars, such as a decay or a number of steps, are not weights and are ignored.
     """
     for where, tensors in _tensor_dicts(checkpoint):
         for key, tensor in tensors.items():
@@ -91,13 +91,13 @@ def _dtype(tensor: Tensor) -> str:
 
 
 def _names_an_average(name: str) -> bool:
-    """`ema` and `swa` count as words or camelCase parts (not in `schema`), the longer ones anywhere."""
+    """Whether a name has the word or camelCase part `ema` or `swa` (not as in `schema`), or `averag` or `shadow`."""
     words = {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
     return bool(words & {"ema", "swa"}) or bool(re.search("averag|shadow", name.lower()))
 
 
 def _cuts(key: str) -> list[int]:
-    """Where a key may end its prefix: at its start and after every dot."""
+    """Return the possible lengths of a prefix of the key: 0, and after each dot."""
     return [0, *(match.end() for match in re.finditer(r"\.", key))]
 
 

@@ -1,4 +1,4 @@
-"""A weights file → its contents, without running anything that the file says."""
+"""Read a weights file without running code from it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from bcos_sdk.errors import CheckpointError, UnsafeCheckpointError
 
 __all__ = ["read_checkpoint"]
 
-_BEGINNINGS_OF_PICKLES = (b"\x80", b"PK")  # a bare one of protocol 2 or later, and one in torch's zip file
+_PICKLE_MAGIC = (b"\x80", b"PK")  # a plain pickle of protocol 2 or later; torch's zip file with a pickle
 _FIRST_SAFE_TORCH = (2, 6)
 _HOW_TO_CONVERT = "convert it where it was made: safetensors.torch.save_file(model.state_dict(), 'weights.safetensors')"
 
 
 def read_checkpoint(path: Path | str) -> dict[str, Any]:
-    """What the file holds, as nested dicts of tensors and plain values.
+    """Return the contents of the file: nested dicts of tensors and plain values.
 
-    Reads `.safetensors` and torch's own formats; of the latter a pickle which asks for anything but
-    tensors and plain containers is refused.
+    Reads `.safetensors` and the formats of torch. A pickle that needs anything but tensors and plain containers is
+    refused.
     """
     path = Path(path)
     if not path.is_file():
@@ -39,7 +39,7 @@ def read_checkpoint(path: Path | str) -> dict[str, Any]:
         raise CheckpointError(
             f"{path} holds a {type(contents).__name__}, not a dict of weights",
             source=str(path),
-            hint="Save the weights alone: torch.save(model.state_dict(), path)",
+            hint="Save only the weights: torch.save(model.state_dict(), path).",
         )
     return contents
 
@@ -52,22 +52,22 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
 
 
 def _read_torch(path: Path) -> Any:
-    """torch.load, held to tensors and plain containers.
+    """Call torch.load, restricted to tensors and plain containers.
 
-    Nothing of torch's own wording is passed on, and it is cut off from our errors: it advises to load
-    a refused file without protection.
+    The messages of torch are not shown and not chained to our errors: they advise to load a refused file with the
+    restriction switched off.
     """
     _refuse_old_torch(path)
     with path.open("rb") as file:
-        looks_like_pickle = file.read(2).startswith(_BEGINNINGS_OF_PICKLES)
+        looks_like_pickle = file.read(2).startswith(_PICKLE_MAGIC)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the same advice
+            warnings.simplefilter("ignore", UserWarning)  # it contains the same advice
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         if looks_like_pickle:
             raise _refused(path, str(error)) from None
-    except Exception:  # noqa: S110 - torch meets damaged bytes with whatever they lead it into
+    except Exception:  # noqa: S110 - for damaged files torch raises many types
         pass
     raise _unreadable(path, " as a torch checkpoint")
 
@@ -76,26 +76,26 @@ def _refuse_old_torch(path: Path) -> None:
     major, minor = map(int, re.findall(r"\d+", torch.__version__)[:2])
     if (major, minor) < _FIRST_SAFE_TORCH:
         raise UnsafeCheckpointError(
-            f"{path} was not opened: torch {torch.__version__} can be made to run code "
-            "that a weights file holds (CVE-2025-32434)",
+            f"{path} was not opened: torch {torch.__version__} can run code that is "
+            "hidden in a weights file (CVE-2025-32434)",
             source=str(path),
-            hint=f"Upgrade: pip install 'torch>=2.6'. Or, if you trust the file's origin, {_HOW_TO_CONVERT}",
+            hint=f"Upgrade: pip install 'torch>=2.6'. Or, if you trust the file, {_HOW_TO_CONVERT}.",
         )
 
 
-def _refused(path: Path, torchs_reason: str) -> UnsafeCheckpointError:
-    asked_for = re.search(r"(?:GLOBAL|class) ([\w.]+)", torchs_reason)
-    what = asked_for[1] if asked_for else "what it says"
+def _refused(path: Path, torch_message: str) -> UnsafeCheckpointError:
+    name = re.search(r"(?:GLOBAL|class) ([\w.]+)", torch_message)
+    code = name[1] if name else "code"
     return UnsafeCheckpointError(
-        f"{path} was refused: loading it would run {what}, which is more than reading weights",
+        f"{path} was refused: it is a pickle that would run {code} when it is loaded",
         source=str(path),
-        hint=f"If you trust its origin, {_HOW_TO_CONVERT}",
+        hint=f"If you trust the file, {_HOW_TO_CONVERT}.",
     )
 
 
 def _unreadable(path: Path, details: str) -> CheckpointError:
     return CheckpointError(
-        f"{path} cannot be read{details}",
+        f"cannot read {path}{details}",
         source=str(path),
-        hint="The file may be incomplete or of another kind; weights are .safetensors, .pth, .pt or .ckpt.",
+        hint="The file may be incomplete or of another type. Weights files are .safetensors, .pth, .pt or .ckpt.",
     )

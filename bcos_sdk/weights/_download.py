@@ -1,4 +1,4 @@
-"""Published weights, fetched once: resumed after a cut, checked by hash, renamed when complete."""
+"""Weights as local files with the right SHA-256: downloaded once, or part of this package."""
 
 from __future__ import annotations
 
@@ -7,32 +7,33 @@ from pathlib import Path
 
 from bcos_sdk._extras import require
 from bcos_sdk._files import sha256_of
-from bcos_sdk._paths import cache_dir
+from bcos_sdk._paths import builtin_dir, cache_dir
 from bcos_sdk.errors import DownloadError, HashMismatchError, NoPublishedWeightsError
-from bcos_sdk.registry import ModelSpec, WeightsSource
+from bcos_sdk.registry import ModelSpec, PackagedWeights, WeightsSource
 from bcos_sdk.weights._transfer import TransferError, transfer
 
-__all__ = ["download_weights", "weights_dir"]
+__all__ = ["download_weights", "packaged_weights", "weights_dir"]
 
 log = logging.getLogger(__name__)
 
 
 def weights_dir() -> Path:
-    """The folder in which downloaded weights are kept."""
+    """The folder of downloaded weights."""
     return cache_dir() / "weights"
 
 
 def download_weights(spec: ModelSpec, *, folder: Path | None = None, progress: bool = True) -> Path:
-    """The published weights of a model as a local file whose hash is right, downloaded if need be.
+    """Return the path of a model's published weights, and download them if the file is missing or damaged.
 
-    Two processes that ask at once download once. A file that is there under its final name is whole.
+    The hash is checked on every call. An interrupted download is resumed. If several processes call this at once, one
+    of them downloads. The file gets its final name when it is complete.
     """
     source = spec.weights
     if source is None:
         raise NoPublishedWeightsError(
-            f"no weights are known to the registry for {spec.name}",
+            f"the registry has no weights for {spec.name}",
             source=spec.name,
-            hint=f"Train it and pass the file: --weights FILE, or load_model({spec.name!r}, weights=FILE)",
+            hint=f"Train the model and pass the file: --weights FILE, or load_model({spec.name!r}, weights=FILE).",
         )
     require("filelock", purpose="Downloading weights")
     from filelock import FileLock
@@ -52,8 +53,8 @@ def download_weights(spec: ModelSpec, *, folder: Path | None = None, progress: b
             str(error),
             retryable=error.retryable,
             hint=(
-                f"Get {source.url} on a machine with access, then either put it at {target} "
-                f"or pass it: --weights FILE, or load_model({spec.name!r}, weights=FILE)"
+                f"Download {source.url} on a machine with access. Then copy it to {target}, "
+                f"or pass it: --weights FILE, or load_model({spec.name!r}, weights=FILE)."
             ),
         ) from error
     except OSError as error:
@@ -62,9 +63,19 @@ def download_weights(spec: ModelSpec, *, folder: Path | None = None, progress: b
             source,
             f"cannot read or write in {target.parent}: {error}",
             retryable=False,
-            hint="Choose another folder: --to FOLDER, or the environment variable BCOS_SDK_CACHE",
+            hint="Choose another folder with --to FOLDER or the environment variable BCOS_SDK_CACHE.",
         ) from error
     return target
+
+
+def packaged_weights(source: PackagedWeights) -> Path:
+    """Return the path of weights that are part of this package, after a check of their SHA-256."""
+    path = builtin_dir() / source.file
+    if not path.is_file() or sha256_of(path) != source.sha256:
+        raise HashMismatchError(
+            f"{path} is missing, or is not the released file", source=str(path), hint="Install bcos-sdk again."
+        )
+    return path
 
 
 def _download(source: WeightsSource, target: Path, *, progress: bool) -> None:
@@ -73,17 +84,17 @@ def _download(source: WeightsSource, target: Path, *, progress: bool) -> None:
     continued = part.exists()
     transfer(source.url, part, label=label, progress=progress)
     if continued and not _matches(part, source):
-        log.warning("%s: the part left by an earlier run does not fit; starting again", target.name)
+        log.warning("%s: the partial file of an earlier run does not match; downloading from the start", target.name)
         part.unlink()
         transfer(source.url, part, label=label, progress=progress)
     if not _matches(part, source):
         digest = sha256_of(part)
         part.unlink()
         raise HashMismatchError(
-            f"{source.url} did not deliver the published file: SHA-256 begins with {digest[:10]}, "
-            f"published is {source.sha256_prefix}",
+            f"{source.url} is not the published file: its SHA-256 begins with {digest[:10]}, "
+            f"expected {source.sha256_prefix}",
             source=source.url,
-            hint="A proxy may have answered in its place. Nothing was kept: try again, or pass a file.",
+            hint="A proxy may have sent another page. The file was deleted. Try again, or pass a file with --weights.",
         )
     part.replace(target)
 
@@ -94,7 +105,7 @@ def _matches(path: Path, source: WeightsSource) -> bool:
 
 def _failure(spec: ModelSpec, source: WeightsSource, reason: str, *, retryable: bool, hint: str) -> DownloadError:
     return DownloadError(
-        f"the weights of {spec.name} could not be downloaded: {reason}",
+        f"cannot download the weights of {spec.name}: {reason}",
         source=source.url,
         retryable=retryable,
         hint=hint,

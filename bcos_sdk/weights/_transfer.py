@@ -1,4 +1,4 @@
-"""A file over HTTP, appended to what an earlier attempt left of it."""
+"""Download a file over HTTP, resuming a partial file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
-from typing import Any
 
-import click
+from bcos_sdk._progress import Progress
 
 __all__ = ["TransferError", "transfer"]
 
@@ -22,13 +21,13 @@ _ATTEMPTS = 3
 _PAUSE_SECONDS = 1.0
 _TIMEOUT_SECONDS = 30.0
 _CHUNK = 1 << 20
-_WORTH_RETRYING = {408, 425, 429, 500, 502, 503, 504}
+_RETRYABLE_STATUS = {408, 425, 429, 500, 502, 503, 504}
 
 log = logging.getLogger(__name__)
 
 
 class TransferError(Exception):
-    """What the network or the server did; never what the disk did, which stays an OSError."""
+    """A failure of the network or the server. Failures of the local disk stay OSErrors."""
 
     def __init__(self, reason: str, *, retryable: bool = True) -> None:
         super().__init__(reason)
@@ -36,7 +35,7 @@ class TransferError(Exception):
 
 
 def transfer(url: str, part: Path, *, label: str, progress: bool) -> None:
-    """Append to `part` until the server says it is whole; each attempt goes on where the last stopped."""
+    """Append to `part` until the server has sent the whole file. Each retry resumes where the last attempt stopped."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             _receive(url, part, label=label, progress=progress)
@@ -44,38 +43,37 @@ def transfer(url: str, part: Path, *, label: str, progress: bool) -> None:
         except TransferError as error:
             if attempt == _ATTEMPTS or not error.retryable:
                 raise
-            log.info("%s: %s; trying again", part.name, error)
+            log.info("%s: %s; retrying", part.name, error)
         time.sleep(_PAUSE_SECONDS * attempt)
 
 
 def _receive(url: str, part: Path, *, label: str, progress: bool) -> None:
     have = part.stat().st_size if part.exists() else 0
-    response = _ask(url, start=have)
+    response = _request(url, start=have)
     if response is None:
         return
     with response:
         if response.status != HTTPStatus.PARTIAL_CONTENT:
-            have = 0  # the server sends the whole file, asked for it or not
-        expected = response.length  # None where the server does not say, or says nonsense
+            have = 0  # the server ignored the range and sends the whole file
+        expected = response.length  # None if Content-Length is missing or invalid
         total = None if expected is None else have + expected
-        hidden = total is None or not (progress and sys.stderr.isatty())
-        bar: Any
+        shown = total is not None and progress and sys.stderr.isatty()
         with (
             part.open("ab" if have else "wb") as file,
-            click.progressbar(length=total or 0, label=label, file=sys.stderr, hidden=hidden) as bar,
+            Progress(total or 0, "MB", label=label, scale=1e6, shown=shown) as bar,
         ):
-            bar.update(have)
+            bar.start_at(have)
             received = 0
             while chunk := _read(response):
                 file.write(chunk)
                 received += len(chunk)
-                bar.update(len(chunk))
+                bar.step(len(chunk))
     if expected is not None and received < expected:
-        raise TransferError(f"the connection was cut after {have + received} of {total} bytes")
+        raise TransferError(f"the connection ended after {have + received} of {total} bytes")
 
 
-def _ask(url: str, *, start: int) -> HTTPResponse | None:
-    """The server's answer from byte `start` on, or None when it has no more than that to send."""
+def _request(url: str, *, start: int) -> HTTPResponse | None:
+    """Request the file from byte `start` on. Return the response, or None if the file ends there."""
     headers = {"User-Agent": "bcos-sdk", "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
@@ -86,12 +84,12 @@ def _ask(url: str, *, start: int) -> HTTPResponse | None:
     except urllib.error.HTTPError as error:
         error.close()
         if start and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return None  # the hash decides whether what is here is the whole file
+            return None  # the caller checks the hash of the file
         reason = f"the server answered {error.code} {error.reason}"
-        raise TransferError(reason, retryable=error.code in _WORTH_RETRYING) from error
+        raise TransferError(reason, retryable=error.code in _RETRYABLE_STATUS) from error
     if not isinstance(response, HTTPResponse):
         response.close()
-        raise TransferError("the server redirects to an address that is not http(s)", retryable=False)
+        raise TransferError("the server redirects to a URL that is not http(s)", retryable=False)
     return response
 
 
@@ -102,11 +100,11 @@ def _read(response: HTTPResponse) -> bytes:
 
 @contextmanager
 def _network() -> Iterator[None]:
-    """Whatever fails inside is the network's fault, although Python calls most of it an OSError."""
+    """Turn every error inside into a `TransferError`: Python reports most network errors as OSError."""
     try:
         yield
     except urllib.error.HTTPError:
         raise
-    except (OSError, HTTPException, ValueError) as error:  # ValueError: a redirect to no address
+    except (OSError, HTTPException, ValueError) as error:  # ValueError: a redirect to an invalid URL
         reason = str(getattr(error, "reason", error)) or type(error).__name__
         raise TransferError(reason) from error

@@ -1,6 +1,55 @@
-"""How fast models run, beside the reference package and conventional networks: `run_benchmark` and its report."""
+"""`bcos-sdk benchmark`: measure models, and compare them with the reference package and with conventional networks."""
 
-from bcos_sdk.cli.benchmark._report import Report
+from bcos_sdk.cli.benchmark._benchmark_command import benchmark
+from bcos_sdk.cli.benchmark._conventional import import_torchvision
+from bcos_sdk.cli.benchmark._goals import GOALS, Goal
+from bcos_sdk.cli.benchmark._measurements import (
+    DeviceRecord,
+    FolderRecord,
+    ImportRecord,
+    Machine,
+    ModelRecord,
+    Report,
+    Side,
+    Timing,
+    What,
+)
+from bcos_sdk.cli.benchmark._plot import draw_plot
 from bcos_sdk.cli.benchmark._run import Options, run_benchmark
+from bcos_sdk.cli.benchmark._tables import (
+    Table,
+    describe_timing,
+    goal_table,
+    machine_rows,
+    model_title,
+    process_table,
+    ratio_table,
+    timing_table,
+)
 
-__all__ = ["Options", "Report", "run_benchmark"]
+__all__ = [
+    "GOALS",
+    "DeviceRecord",
+    "FolderRecord",
+    "Goal",
+    "ImportRecord",
+    "Machine",
+    "ModelRecord",
+    "Options",
+    "Report",
+    "Side",
+    "Table",
+    "Timing",
+    "What",
+    "benchmark",
+    "describe_timing",
+    "draw_plot",
+    "goal_table",
+    "import_torchvision",
+    "machine_rows",
+    "model_title",
+    "process_table",
+    "ratio_table",
+    "run_benchmark",
+    "timing_table",
+]

@@ -1,7 +1,8 @@
-"""Conventional networks of the same architectures: torchvision's, exported to ONNX the usual way."""
+"""Conventional networks of the same architectures: from torchvision, exported with torch.onnx.export."""
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -11,15 +12,22 @@ import numpy as np
 import numpy.typing as npt
 
 from bcos_sdk.backends import TensorSpec, open_graph, parse_device
-from bcos_sdk.cli.benchmark._torchvision import import_torchvision
+from bcos_sdk.contract import IMAGE, LOGITS
 from bcos_sdk.registry import ModelSpec
 from bcos_sdk.registry.architectures import ViTConfig
 
-__all__ = ["build_conventional", "export_conventional", "has_conventional", "open_conventional"]
+__all__ = [
+    "TORCHVISION_BUILDERS",
+    "build_conventional",
+    "export_conventional",
+    "has_conventional",
+    "import_torchvision",
+    "open_conventional",
+]
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 
-_BUILDERS = {
+TORCHVISION_BUILDERS = {
     **{name: name for name in ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnext50_32x4d")},
     **{name: name for name in ("densenet121", "densenet161", "densenet169", "densenet201")},
     "vgg11_bnu": "vgg11_bn",
@@ -31,18 +39,37 @@ _BUILDERS = {
     "resnet50_long": "resnet50",
     "resnet152_long": "resnet152",
 }
-"""Registry name → torchvision's builder. Transformers are not here: they are built to the registry's own figures."""
+"""Registry name → name of the builder in torchvision. Transformers are built from their registry config instead."""
+
+
+def import_torchvision() -> Any:
+    """Import torchvision, also if its build does not match torch. Then packages that need it, such as `bcos`, work."""
+    import torch
+
+    try:
+        import torchvision
+    except RuntimeError:
+        # A CUDA build of torchvision does not find its operators next to a CPU build of torch. Declaring the operators
+        # is enough to import it. Classifiers do not use them.
+        for name in [name for name in sys.modules if name.startswith("torchvision")]:
+            del sys.modules[name]
+        for operator in ("nms", "qnms"):
+            torch.library.define(
+                f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            )
+        import torchvision
+    return torchvision
 
 
 def has_conventional(spec: ModelSpec, size: tuple[int, int]) -> bool:
-    """Whether there is a network to compare with; torchvision's transformers take square images only."""
+    """Whether torchvision has such a network. Its transformers take square images only."""
     if isinstance(spec.architecture, ViTConfig):
         return size[0] == size[1]
-    return spec.name in _BUILDERS
+    return spec.name in TORCHVISION_BUILDERS
 
 
 def build_conventional(spec: ModelSpec, size: tuple[int, int]) -> Any:
-    """The network in torch with random weights, in eval mode; it takes [B, 3, *size]."""
+    """Return the network in torch with random weights, in eval mode. Its input is [B, 3, *size]."""
     torchvision = import_torchvision()
     import torch
 
@@ -52,16 +79,18 @@ def build_conventional(spec: ModelSpec, size: tuple[int, int]) -> Any:
         if isinstance(config, ViTConfig):
             network = _transformer(torchvision, config, size)
         else:
-            network = getattr(torchvision.models, _BUILDERS[spec.name])(weights=None, num_classes=config.classes)
+            network = getattr(torchvision.models, TORCHVISION_BUILDERS[spec.name])(
+                weights=None, num_classes=config.classes
+            )
         with torch.no_grad():
             for parameter in network.parameters():
-                if parameter.ndim > 1 and not parameter.any():  # an optimiser could leave out what multiplies by zero
+                if parameter.ndim > 1 and not parameter.any():  # a graph optimiser could remove products with zeros
                     parameter.normal_(std=0.02)
     return network.eval()
 
 
 def _transformer(torchvision: Any, config: ViTConfig, size: tuple[int, int]) -> Any:
-    """Same width, depth, heads and tokens; early convolutions as ours, with batch norm."""
+    """A transformer with the width, depth, heads, tokens and stem convolutions of ours; its stem has batch norms."""
     vit = torchvision.models.vision_transformer
     height, _width = size
     stem = [
@@ -81,17 +110,17 @@ def _transformer(torchvision: Any, config: ViTConfig, size: tuple[int, int]) -> 
 
 
 def export_conventional(network: Any, size: tuple[int, int], path: Path) -> None:
-    """Write the network to ONNX as torch does it, for any batch size."""
+    """Write the network to ONNX with torch.onnx.export, for any batch size."""
     import torch
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the exporter about itself
+        warnings.simplefilter("ignore")  # the exporter warns about its own code
         torch.onnx.export(
             network,
             (torch.zeros(2, 3, *size),),
             path,
-            input_names=["image"],
-            output_names=["logits"],
+            input_names=[IMAGE.name],
+            output_names=[LOGITS.name],
             dynamic_shapes=({0: torch.export.Dim("batch")},),
             dynamo=True,
             verbose=False,
@@ -99,14 +128,14 @@ def export_conventional(network: Any, size: tuple[int, int], path: Path) -> None
 
 
 def open_conventional(path: Path, device: str, threads: int, classes: int) -> Callable[[Floats], Floats] | None:
-    """The forward of whole batches on that device; None if it is not run there."""
+    """Return the forward pass of whole batches on that device; None if it runs on a GPU."""
     named = parse_device(device)
     if named is None or named.runtime.on_gpu:
         return None
     graph = open_graph(path, named, threads=threads)
 
     def forward(images: Floats) -> Floats:
-        logits = {"logits": TensorSpec((len(images), classes), "float32")}
-        return graph.run({"image": images}, logits)["logits"]
+        logits = {LOGITS.name: TensorSpec((len(images), classes), LOGITS.dtype)}
+        return graph.run({IMAGE.name: images}, logits)[LOGITS.name]
 
     return forward

@@ -1,4 +1,4 @@
-"""The whole way: a folder of JPEGs through the command line, against the engine with nothing around it."""
+"""Throughput of the whole command: a folder of JPEGs through `bcos-sdk predict`, compared with the backend alone."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+from PIL import Image
+
 from bcos_sdk._processes import python_command
-from bcos_sdk.cli.benchmark._report import FolderRecord
-from bcos_sdk.cli.benchmark._samples import write_jpegs
+from bcos_sdk.cli.benchmark._measurements import FolderRecord
 from bcos_sdk.errors import InferenceError
 
 __all__ = ["measure_folder"]
 
 _COMMAND = "from bcos_sdk.cli import main\nmain()\n"
 _BARE_RUNS = 5
+_NOISE = 14  # standard deviation; with it, a JPEG of 500×375 pixels has 84 kB, like a photograph
 
 
 def measure_folder(
@@ -31,10 +34,10 @@ def measure_folder(
     bare: Callable[[], object],
     workspace: Path,
 ) -> FolderRecord:
-    """`bcos-sdk predict FOLDER --explain --out OUT`, between two measurements of `bare` on a batch of ready arrays."""
+    """Time `bcos-sdk predict FOLDER --explain --out OUT`, and before and after it `bare`: the backend on one batch."""
     folder = workspace / "jpegs"
     if not folder.exists():
-        write_jpegs(folder, images, picture_size)
+        _write_jpegs(folder, images, picture_size)
     options = ["--model", bundle, "--device", device, "--threads", threads, "--max-batch", batch]
     out = workspace / f"results-{device.replace(':', '-')}"
     command = python_command(_COMMAND, "predict", str(folder), "--explain", "--out", str(out), *map(str, options))
@@ -44,7 +47,7 @@ def measure_folder(
     seconds = time.perf_counter() - began
     after = _times(bare)
     if done.returncode:
-        raise InferenceError(f"bcos-sdk predict ended with code {done.returncode}: {done.stderr.strip()}")
+        raise InferenceError(f"bcos-sdk predict failed with exit code {done.returncode}: {done.stderr.strip()}")
     return FolderRecord(
         images=images,
         batch=batch,
@@ -55,10 +58,22 @@ def measure_folder(
 
 
 def _times(run: Callable[[], object]) -> list[float]:
-    run()
+    run()  # warm-up
     times = []
     for _ in range(_BARE_RUNS):
         began = time.perf_counter()
         run()
         times.append(time.perf_counter() - began)
     return times
+
+
+def _write_jpegs(folder: Path, count: int, size: tuple[int, int]) -> None:
+    """Write `count` different smooth pictures with noise, of that height and width."""
+    generator = np.random.default_rng(0)
+    folder.mkdir()
+    for number in range(count):
+        coarse = Image.fromarray(generator.integers(0, 256, (12, 16, 3), dtype=np.uint8))
+        smooth = np.asarray(coarse.resize(size[::-1], Image.Resampling.BICUBIC))
+        noisy = smooth + generator.normal(0, _NOISE, smooth.shape)
+        picture = Image.fromarray(noisy.clip(0, 255).astype(np.uint8))
+        picture.save(folder / f"{number:05}.jpg", "JPEG", quality=90)

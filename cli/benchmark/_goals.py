@@ -1,4 +1,4 @@
-"""What this package is held to, and how far a report is from it."""
+"""The performance goals of this package, and the figures of a report that they are compared with."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from bcos_sdk.cli.benchmark._report import ONNX_RUNTIME, TORCH, ModelRecord, Report, What
+from bcos_sdk.cli.benchmark._measurements import ONNX_RUNTIME, TORCH, ModelRecord, Report, What
 
-__all__ = ["GOALS", "Goal"]
+__all__ = ["GOALS", "IMPORT_LIMIT_SECONDS", "Goal"]
 
 Figure = Callable[[ModelRecord, str], float | None]
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A ratio of one model on a device that is to be at most, or at least, some limit."""
+    """An upper or lower limit on a ratio, for one model in fp32 on each device."""
 
     text: str
     model: str
@@ -24,7 +24,7 @@ class Goal:
     figure: Figure
 
     def measured(self, report: Report, device: str) -> float | None:
-        """The figure of the report; None if it has none."""
+        """Return the ratio in the report; None if it was not measured."""
         models = [model for model in report.models if model.architecture == self.model and model.precision == "fp32"]
         return self.figure(models[0], device) if models else None
 
@@ -72,6 +72,6 @@ GOALS = (
     Goal("folder throughput ÷ engine on ready arrays", "resnet50", "≥", 0.9, _folder),
     Goal("peak memory ÷ reference's batched explain", "resnet50", "≤", 0.7, _memory),
 )
-"""Figures of one model each; that the import is light is a matter of no model, see `Report.imported`."""
+"""Each goal is about one model. The limit on the import time, which concerns no model, is below."""
 
 IMPORT_LIMIT_SECONDS = 0.3

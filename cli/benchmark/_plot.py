@@ -1,16 +1,15 @@
-"""The report as a picture: bars of milliseconds per image, a row of axes per model, a column per batch size."""
+"""Plot a report: bars of milliseconds per image, one row of axes per model, one column per batch size."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from bcos_sdk._extras import require
-from bcos_sdk._files import atomic_write
-from bcos_sdk.cli.benchmark._report import ModelRecord, Report, Side
-from bcos_sdk.cli.benchmark._tables import describe, three_digits
-from bcos_sdk.errors import OutputError
+from bcos_sdk.cli._common import output_file
+from bcos_sdk.cli.benchmark._measurements import ModelRecord, Report, Side
+from bcos_sdk.cli.benchmark._tables import describe_timing, three_digits
 
-__all__ = ["check_plot", "draw_plot"]
+__all__ = ["FORMATS", "check_plot", "draw_plot"]
 
 FORMATS = (".png", ".svg")
 _COLOURS: dict[Side, str] = {"ours": "#1f6f8b", "conventional": "#9a9a9a", "reference": "#d98032"}
@@ -18,12 +17,12 @@ _NAMES: dict[Side, str] = {"ours": "bcos-sdk", "conventional": "conventional net
 
 
 def check_plot() -> None:
-    """Promise that a plot can be drawn."""
+    """Raise `MissingExtraError` if matplotlib is not installed."""
     require("matplotlib", purpose="Drawing the plot")
 
 
 def draw_plot(report: Report, path: Path) -> None:
-    """Write the picture, as PNG or SVG by the suffix of its name; complete or not at all."""
+    """Write the plot atomically, as PNG or SVG according to the suffix."""
     check_plot()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -40,15 +39,13 @@ def draw_plot(report: Report, path: Path) -> None:
     sides = {timing.side for model in report.models for timing in model.timings}
     patches = [Patch(color=_COLOURS[side], label=_NAMES[side]) for side in _COLOURS if side in sides]
     figure.legend(handles=patches, loc="outside upper center", ncols=len(patches), frameon=False)
-    try:
-        with atomic_write(path) as aside:
-            figure.savefig(aside, format=path.suffix[1:].lower(), dpi=110, metadata={_DATE[path.suffix.lower()]: None})
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}", source=str(path)) from error
+    with output_file(path) as partial:
+        metadata = {_VARYING_METADATA[path.suffix.lower()]: None}
+        figure.savefig(partial, format=path.suffix[1:].lower(), dpi=110, metadata=metadata)
 
 
-_DATE = {".png": "Software", ".svg": "Date"}
-"""What would make the same report another file with another version or on another day."""
+_VARYING_METADATA = {".png": "Software", ".svg": "Date"}
+"""Metadata that is left out, so that the same report always gives the same file."""
 
 
 def _bars_in(model: ModelRecord, batch: int) -> int:
@@ -63,11 +60,11 @@ def _draw_bars(axes: object, model: ModelRecord, batch: int, places_in_row: int)
     places = list(range(len(timings)))
     bars = axes.barh(places, [one.median_ms for one in timings], color=[_COLOURS[one.side] for one in timings])
     axes.bar_label(bars, [three_digits(one.median_ms) for one in timings], padding=3, fontsize=8)
-    axes.set_yticks(places, [describe(one) for one in timings], fontsize=8)
+    axes.set_yticks(places, [describe_timing(one) for one in timings], fontsize=8)
     precision = "" if model.precision == "fp32" else f" in {model.precision}"
     axes.set_title(f"{model.name}{precision}, batch {batch}", fontsize=10, loc="left")
     axes.set_xlabel("ms per image, median", fontsize=8)
     axes.tick_params(axis="x", labelsize=8)
     axes.margins(x=0.15)
-    axes.set_ylim(places_in_row - 0.4, -0.6)  # bars of one thickness, the first on top
+    axes.set_ylim(places_in_row - 0.4, -0.6)  # the same bar thickness in all axes of a row, first bar on top
     axes.spines[["top", "right"]].set_visible(False)

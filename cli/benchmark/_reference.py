@@ -1,4 +1,4 @@
-"""The public package `bcos` in torch, as a user would run it, and with its explanations in batches."""
+"""The reference: the public package `bcos` in torch, with its own `explain()` and with explanations of batches."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bcos_sdk.cli.benchmark._torchvision import import_torchvision
+from bcos_sdk.cli.benchmark._conventional import import_torchvision
 
 __all__ = ["build_reference", "explain_in_batch", "explain_with_picture", "has_reference", "predict_in_batch"]
 
 
 def has_reference(name: str) -> bool:
-    """Whether the package has an entry point of that name."""
+    """Whether the package has a network of that name."""
     return name in _entry_points().list_available()
 
 
 def build_reference(name: str) -> Any:
-    """The published entry point of that name with random weights, in eval mode.
+    """Return the network of that name with fresh weights, in eval mode.
 
-    Its parameters ask for no gradient: autograd then keeps less, which is to the reference's advantage.
+    Its parameters do not require gradients. This saves time and memory of autograd, in favour of the reference.
     """
     network = getattr(_entry_points(), name)(pretrained=False)
     return network.eval().requires_grad_(False)
@@ -35,9 +35,10 @@ def predict_in_batch(network: Any, images: Tensor) -> Tensor:
 
 
 def explain_in_batch(network: Any, images: Tensor) -> Tensor:
-    """[B, 6, H, W] → [B, H, W]: what each pixel adds to the largest logit of its image.
+    """Return the contributions [B, H, W] of the pixels of images [B, 6, H, W] to the largest logit of each image.
 
-    Images do not mix in eval mode, so the gradient of the sum of all largest logits has each image's row of W(x).
+    In eval mode the images of a batch are independent. The gradient of the sum of the largest logits is therefore the
+    row of W(x) of each image.
     """
     x = images.detach().requires_grad_()
     with network.explanation_mode():
@@ -46,7 +47,7 @@ def explain_in_batch(network: Any, images: Tensor) -> Tensor:
 
 
 def explain_with_picture(network: Any, image: Tensor) -> Callable[[], dict[str, Any]]:
-    """The package's own `explain()` of one image [1, 6, H, W], which returns W(x) and its picture."""
+    """Return a function that calls the package's `explain()` on one image [1, 6, H, W]: W(x) and its picture."""
     x = image.detach().clone().requires_grad_()
 
     def explain() -> dict[str, Any]:
@@ -59,7 +60,7 @@ def explain_with_picture(network: Any, image: Tensor) -> Callable[[], dict[str, 
 def _entry_points() -> Any:
     import_torchvision()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of its own dependencies
+        warnings.simplefilter("ignore")  # its dependencies emit deprecation warnings
         import bcos.models.pretrained
 
     return bcos.models.pretrained

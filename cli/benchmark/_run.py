@@ -1,4 +1,4 @@
-"""`run_benchmark`: everything that can be refused is refused first, then one model after the other is measured."""
+"""Run a benchmark: check all options first, then measure one model after the other."""
 
 from __future__ import annotations
 
@@ -12,27 +12,33 @@ from pathlib import Path
 
 from bcos_sdk._extras import require
 from bcos_sdk.backends import open_backend, parse_device
-from bcos_sdk.cli.benchmark._contenders import (
-    conventional_contenders,
-    our_contenders,
-    reference_contenders,
-    without_comparison,
+from bcos_sdk.cli.benchmark._cases import conventional_cases, our_cases, reason_not_compared, reference_cases
+from bcos_sdk.cli.benchmark._child_processes import (
+    cold_start_seconds,
+    measure_import,
+    our_peak_memory,
+    reference_peak_memory,
 )
 from bcos_sdk.cli.benchmark._folder import measure_folder
-from bcos_sdk.cli.benchmark._machine import describe_machine
-from bcos_sdk.cli.benchmark._probes import cold_start_seconds, measure_import, our_peak_memory, reference_peak_memory
-from bcos_sdk.cli.benchmark._race import Contender, race
-from bcos_sdk.cli.benchmark._report import Comparison, DeviceRecord, FolderRecord, ModelRecord, Report, Timing
-from bcos_sdk.cli.benchmark._samples import sample_images, top_targets
-from bcos_sdk.cli.benchmark._subjects import Subject, check_subject, prepare_subject
+from bcos_sdk.cli.benchmark._measurements import (
+    Comparison,
+    DeviceRecord,
+    FolderRecord,
+    ModelRecord,
+    Report,
+    Timing,
+    describe_machine,
+)
+from bcos_sdk.cli.benchmark._subject import Subject, check_subject, prepare_subject, sample_images, top_targets
+from bcos_sdk.cli.benchmark._timing import Case, time_cases
 from bcos_sdk.errors import DeviceUnavailableError
 
 __all__ = ["Options", "run_benchmark"]
 
 logger = logging.getLogger("bcos_sdk")
 
-_PHOTOGRAPH = (375, 500)
-_NEEDS: dict[Comparison, tuple[str, ...]] = {
+_PHOTOGRAPH_SIZE = (375, 500)
+_PACKAGES_NEEDED: dict[Comparison, tuple[str, ...]] = {
     "reference": ("torch", "bcos", "einops", "torchvision"),
     "conventional": ("torch", "onnx", "onnxruntime", "onnxscript", "torchvision"),
 }
@@ -44,7 +50,7 @@ _PURPOSES: dict[Comparison, str] = {
 
 @dataclass(frozen=True)
 class Options:
-    """What is measured, and how often."""
+    """The models to measure, the cases and the number of rounds."""
 
     models: tuple[str, ...]
     threads: int
@@ -53,12 +59,12 @@ class Options:
     devices: tuple[str, ...] = ("cpu",)
     rounds: int = 10
     folder_images: int = 500
-    """How many JPEGs the folder holds; 0 leaves that measurement out."""
+    """Number of JPEGs in the folder; 0 skips this measurement."""
 
     def check(self) -> None:
-        """Raise what would stop the run, before it takes any time."""
+        """Raise an error if a package, model or device of the run is missing."""
         for comparison in self.against:
-            require(*_NEEDS[comparison], purpose=_PURPOSES[comparison])
+            require(*_PACKAGES_NEEDED[comparison], purpose=_PURPOSES[comparison])
         bundles = [check_subject(model, max(self.batches)) for model in self.models]
         if None in bundles:
             require("torch", "onnx", "onnxruntime", purpose="Exporting")
@@ -66,7 +72,9 @@ class Options:
             device = parse_device(name)
             if device is None:
                 raise DeviceUnavailableError(
-                    "a benchmark names its devices", source=name, hint="Write for example --device cpu."
+                    f"a benchmark needs a specific device, got {name!r}",
+                    source=name,
+                    hint="Write for example --device cpu.",
                 )
             device.require()
 
@@ -76,11 +84,11 @@ def run_benchmark(
     progress: Callable[[str], None] = lambda _stage: None,
     keep: Callable[[Report], None] = lambda _report: None,
 ) -> Report:
-    """Measure all models; `progress` is told each stage as it begins, `keep` is given the report after each model."""
+    """Measure all models. `progress` is called at the start of each stage, `keep` with the report after each model."""
     options.check()
     machine = describe_machine()
     if machine.is_busy:
-        logger.warning("the machine is busy (load %.1f): ratios of this run say little", machine.load)
+        logger.warning("the machine is busy (load %.1f): the ratios of this run are unreliable", machine.load)
     progress("import bcos_sdk")
     imported = measure_import()
     report = Report(
@@ -95,7 +103,7 @@ def run_benchmark(
     )
     for model in options.models:
         with _torch_threads(options), tempfile.TemporaryDirectory(prefix="bcos-sdk-benchmark-") as workspace:
-            measured = _measure(model, options, Path(workspace), partial(_about, model, progress))
+            measured = _measure(model, options, Path(workspace), partial(_report_stage, model, progress))
         report = report.model_copy(update={"models": (*report.models, measured)})
         keep(report)
     return report
@@ -103,7 +111,7 @@ def run_benchmark(
 
 @contextmanager
 def _torch_threads(options: Options) -> Iterator[None]:
-    """Torch computes with as many threads as everyone else, and with its own number afterwards."""
+    """Set the number of threads of torch inside the block."""
     if not options.against:
         yield
         return
@@ -117,19 +125,19 @@ def _torch_threads(options: Options) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _about(model: str, progress: Callable[[str], None], stage: str) -> None:
+def _report_stage(model: str, progress: Callable[[str], None], stage: str) -> None:
     progress(f"{model}: {stage}")
 
 
 def _measure(model: str, options: Options, workspace: Path, progress: Callable[[str], None]) -> ModelRecord:
     subject = prepare_subject(model, workspace / "bundle", max(options.batches), progress)
-    obstacles = {comparison: without_comparison(subject, comparison) for comparison in options.against}
-    compared = [comparison for comparison, obstacle in obstacles.items() if obstacle is None]
-    timings = _side_by_side(subject, compared, options, workspace, progress)
+    reasons = {comparison: reason_not_compared(subject, comparison) for comparison in options.against}
+    compared = [comparison for comparison, reason in reasons.items() if reason is None]
+    timings = _time_all(subject, compared, options, workspace, progress)
     manifest, batch = subject.bundle.manifest, max(options.batches)
     theirs = None
     if "reference" in compared and subject.spec is not None:
-        progress("memory of the reference")
+        progress("peak memory of the reference package")
         theirs = reference_peak_memory(subject.spec.name, manifest.input.size, options.threads, batch)
     return ModelRecord(
         name=subject.name,
@@ -138,43 +146,46 @@ def _measure(model: str, options: Options, workspace: Path, progress: Callable[[
         precision=manifest.precision,
         export_seconds=subject.export_seconds,
         timings=tuple(timings),
-        devices={device: _alone(subject, device, options, workspace, progress) for device in options.devices},
+        devices={
+            device: _measure_in_new_processes(subject, device, options, workspace, progress)
+            for device in options.devices
+        },
         reference_peak_memory_mb=theirs,
-        notes=tuple(obstacle for obstacle in obstacles.values() if obstacle is not None),
+        notes=tuple(reason for reason in reasons.values() if reason is not None),
     )
 
 
-def _side_by_side(
+def _time_all(
     subject: Subject, compared: list[Comparison], options: Options, workspace: Path, progress: Callable[[str], None]
 ) -> list[Timing]:
-    progress("opening everything that is timed")
+    progress("opening all networks")
     with ExitStack() as stack:
-        contenders: list[Contender] = []
+        cases: list[Case] = []
         for device in options.devices:
-            contenders += our_contenders(subject, device, options.threads, options.batches, stack)
+            cases += our_cases(subject, device, options.threads, options.batches, stack)
         if "conventional" in compared:
-            contenders += conventional_contenders(subject, options.devices, options.threads, options.batches, workspace)
+            cases += conventional_cases(subject, options.devices, options.threads, options.batches, workspace)
         if "reference" in compared:
-            contenders += reference_contenders(subject, options.batches)
+            cases += reference_cases(subject, options.batches)
         timings = []
         for batch in options.batches:
             progress(f"batch {batch}, {options.rounds} rounds")
-            timings += race([contender for contender in contenders if contender.batch == batch], options.rounds)
+            timings += time_cases([case for case in cases if case.batch == batch], options.rounds)
     return timings
 
 
 def _picture_size(subject: Subject) -> tuple[int, int]:
-    """Height and width of a photograph, or of the network's input where nothing is resized."""
+    """Return height and width of the JPEGs: of a photograph, or of the network's input if it does not resize."""
     spec = subject.bundle.manifest.input
-    return spec.size if spec.resize is None else _PHOTOGRAPH
+    return spec.size if spec.resize is None else _PHOTOGRAPH_SIZE
 
 
-def _alone(
+def _measure_in_new_processes(
     subject: Subject, device: str, options: Options, workspace: Path, progress: Callable[[str], None]
 ) -> DeviceRecord:
-    """What is measured in a process of its own, while this one waits."""
+    """Measure peak memory, cold start and the folder on one device. This process only waits meanwhile."""
     path, batch, threads = subject.bundle.path.resolve(), max(options.batches), options.threads
-    progress(f"memory and cold start on {device}")
+    progress(f"peak memory and cold start on {device}")
     peak = our_peak_memory(str(path), device, threads, batch)
     start = cold_start_seconds(str(path), device, threads)
     folder: FolderRecord | None = None

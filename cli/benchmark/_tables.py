@@ -1,13 +1,13 @@
-"""The report in words and figures: rows of text, for the terminal and for the page of the documentation."""
+"""The report as tables of text, for the terminal and for docs/benchmarks.md."""
 
 from __future__ import annotations
 
 from bcos_sdk.cli.benchmark._goals import GOALS, IMPORT_LIMIT_SECONDS
-from bcos_sdk.cli.benchmark._report import ONNX_RUNTIME, ModelRecord, Report, Side, Timing, What
+from bcos_sdk.cli.benchmark._measurements import ONNX_RUNTIME, ModelRecord, Report, Side, Timing, What
 
 __all__ = [
     "Table",
-    "describe",
+    "describe_timing",
     "goal_table",
     "machine_rows",
     "model_title",
@@ -34,8 +34,8 @@ _THEIRS = {
 }
 
 
-def describe(timing: Timing) -> str:
-    """Who does what where, in a few words."""
+def describe_timing(timing: Timing) -> str:
+    """Return implementation, task and device as text, for example "explain, cpu"."""
     if timing.side == "conventional":
         where = "ONNX Runtime" if timing.device == ONNX_RUNTIME else timing.device
         return f"conventional forward, {where}"
@@ -51,11 +51,11 @@ def model_title(model: ModelRecord) -> str:
 
 
 def timing_table(model: ModelRecord) -> Table:
-    """One row per contender and batch size."""
-    header = ["what", "batch", "ms/image", "least", "images/s", "÷ conventional", "reference ÷ ours"]
+    """One row per case and batch size."""
+    header = ["what", "batch", "ms/image", "least ms", "images/s", "÷ conventional", "reference ÷ ours"]
     rows = [
         [
-            describe(timing),
+            describe_timing(timing),
             str(timing.batch),
             three_digits(timing.median_ms),
             three_digits(timing.least_ms),
@@ -69,9 +69,9 @@ def timing_table(model: ModelRecord) -> Table:
 
 
 def ratio_table(model: ModelRecord) -> Table:
-    """One row per device and batch size: ratios of what ran on one device."""
-    header = ["device", "batch", "predict ÷ conventional there", "explain ÷ conventional there"]
-    header += ["explain ÷ predict", "client ÷ engine", "five classes ÷ one"]
+    """One row per device and batch size: ratios of times on the same device."""
+    header = ["device", "batch", "predict ÷ conventional, same device", "explain ÷ conventional, same device"]
+    header += ["explain ÷ predict", "client ÷ backend", "five classes ÷ one"]
     rows = []
     for device in model.devices:
         for batch in sorted({timing.batch for timing in model.timings}):
@@ -93,8 +93,16 @@ def _at(side: Side, what: What, device: str) -> tuple[Side, What, str]:
 
 
 def process_table(model: ModelRecord) -> Table:
-    """One row per device: what was measured in processes of their own."""
-    header = ["device", "cold start s", "peak MB", "÷ reference", "folder images/s", "÷ engine", "without start"]
+    """One row per device: the measurements in new processes."""
+    header = [
+        "device",
+        "cold start s",
+        "peak MB",
+        "÷ reference",
+        "folder images/s",
+        "÷ backend",
+        "÷ backend without start",
+    ]
     rows = []
     for device, record in model.devices.items():
         folder = record.folder
@@ -115,7 +123,7 @@ def process_table(model: ModelRecord) -> Table:
 
 
 def goal_table(report: Report, *, measured_only: bool = False) -> Table:
-    """One row per goal with a figure for each device; "met" or "missed" beside it."""
+    """One row per goal: its limit, and for each device the figure and "met" or "missed"."""
     header = ["goal", "model", "limit", *(f"measured, {device}" for device in report.devices)]
     rows = []
     for goal in GOALS:
@@ -137,7 +145,7 @@ def goal_table(report: Report, *, measured_only: bool = False) -> Table:
 def machine_rows(report: Report) -> list[tuple[str, str]]:
     machine = report.machine
     packages = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
-    doubt = ": busy with other things, these ratios say little" if machine.is_busy else ""
+    doubt = ": the machine was busy, the ratios are unreliable" if machine.is_busy else ""
     load = [] if machine.load is None else [("load before", f"{machine.load:.1f}{doubt}")]
     return [
         ("processor", f"{machine.cpu}, {machine.cores} cores"),
@@ -145,7 +153,7 @@ def machine_rows(report: Report) -> list[tuple[str, str]]:
         ("threads", str(report.threads)),
         ("system", f"{machine.system}, Python {machine.python}"),
         ("packages", packages),
-        ("rounds", f"{report.rounds}, after one to warm up"),
+        ("rounds", f"{report.rounds}, after one warm-up round"),
     ]
 
 
@@ -154,7 +162,7 @@ def _judged(text: str, met: bool) -> str:
 
 
 def three_digits(value: float) -> str:
-    """Three digits, which is more than two runs have in common."""
+    """Format with three significant digits. Two runs agree in fewer."""
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 

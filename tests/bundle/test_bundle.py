@@ -87,10 +87,10 @@ def test_a_written_bundle_can_be_opened(bundle: Path) -> None:
 
 def test_the_explain_graph_of_each_layout(bundle: Path) -> None:
     opened = open_bundle(bundle)
-    assert opened.explain_graph_in(Layout.GRID) == opened.explain_graph == bundle / "explain.onnx"
-    assert opened.explain_graph_in(Layout.ROWS) is None
+    assert opened.explain_graph_for(Layout.GRID) == (opened.explain_graph, Layout.GRID)
+    assert opened.explain_graph_for(Layout.ROWS) == (bundle / "explain.onnx", Layout.GRID)
     rows = opened.manifest.model_copy(update={"explain_rows_graph": "rows.onnx"})
-    assert Bundle(bundle, rows).explain_graph_in(Layout.ROWS) == bundle / "rows.onnx"
+    assert Bundle(bundle, rows).explain_graph_for(Layout.ROWS) == (bundle / "rows.onnx", Layout.ROWS)
 
 
 def test_a_folder_with_a_manifest_is_a_bundle(bundle: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`bcos-sdk inspect`, `validate` and `doctor`, as a user types them."""
+"""`bcos-sdk inspect`, `validate` and `doctor` on the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.bundles import copy_of, edit_manifest, sign_again, small_bundle
 
 from bcos_sdk.backends import Device, check_device
 from bcos_sdk.backends.onnxruntime import CPU, CUDA
-from bcos_sdk.cli import _doctor, main
+from bcos_sdk.cli import _doctor_command, main
 
 
 def run(*arguments: object) -> Result:
@@ -39,7 +39,7 @@ def test_a_good_bundle_is_valid(bundle: Path) -> None:
     ]
 
 
-def test_damage_is_told_apart_by_the_exit_code(bundle: Path) -> None:
+def test_changed_files_and_wrong_outputs_have_different_exit_codes(bundle: Path) -> None:
     weights = bundle / "weights.bin"
     values = np.frombuffer(weights.read_bytes(), np.float32).copy()
     values[:50] *= 2
@@ -51,7 +51,7 @@ def test_damage_is_told_apart_by_the_exit_code(bundle: Path) -> None:
     assert (different.exit_code, "[self_test_failed]" in different.stderr) == (3, True)
 
 
-def test_what_does_not_add_up_is_exit_code_4(bundle: Path) -> None:
+def test_an_incomplete_explanation_is_exit_code_4(bundle: Path) -> None:
     edit_manifest(bundle, lambda document: document.update(tolerance=1e-30))
     result = run("validate", bundle)
     assert result.exit_code == 4
@@ -84,10 +84,10 @@ def test_inspecting_a_graph(bundle: Path, tmp_path: Path) -> None:
     for name in ("none.onnx", "missing.onnx"):
         result = run("inspect", tmp_path / name)
         assert result.exit_code == 1
-        assert "cannot be read as ONNX" in result.stderr
+        assert f"cannot read {tmp_path / name} as ONNX" in result.stderr
 
 
-def test_the_doctor_knows_this_machine() -> None:
+def test_doctor_describes_this_machine() -> None:
     result = run("doctor")
     assert result.exit_code == 0
     assert "device cpu" in result.stdout
@@ -98,9 +98,9 @@ def test_the_doctor_knows_this_machine() -> None:
     assert bool(found["driver"]["gpus"]) == (found["driver"]["problem"] is None)
 
 
-def test_the_doctor_sees_both_runtimes_and_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_doctor, "installed_version", lambda name: "1.0")
-    monkeypatch.setattr(_doctor, "check_device", lambda device: "broken")
+def test_doctor_warns_of_two_runtimes_and_fails_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_doctor_command, "installed_version", lambda name: "1.0")
+    monkeypatch.setattr(_doctor_command, "check_device", lambda device: "broken")
     result = run("doctor")
     assert result.exit_code == 1
     assert "both installed and overwrite each other" in result.stdout
@@ -108,7 +108,7 @@ def test_the_doctor_sees_both_runtimes_and_no_device(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_are_offered_completion(shell: str) -> None:
+def test_shell_completion_is_available(shell: str) -> None:
     environment = {**os.environ, "_BCOS_SDK_COMPLETE": f"{shell}_source"}
     program = "from bcos_sdk.cli import main; main(prog_name='bcos-sdk')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)

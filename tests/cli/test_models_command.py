@@ -1,4 +1,4 @@
-"""`bcos-sdk models`, as a user types it."""
+"""`bcos-sdk models` on the command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bcos_sdk import __version__
-from bcos_sdk.cli import _models, main
+from bcos_sdk.cli import _models_command, main
 from bcos_sdk.registry import ModelSpec, Registry, builtin_registry
 
 
@@ -62,10 +62,10 @@ def test_models_of_every_kind_can_be_shown(name: str) -> None:
 
 
 def with_registry(monkeypatch: pytest.MonkeyPatch, *specs: ModelSpec) -> None:
-    monkeypatch.setattr(_models, "builtin_registry", lambda: Registry({spec.name: spec for spec in specs}))
+    monkeypatch.setattr(_models_command, "builtin_registry", lambda: Registry({spec.name: spec for spec in specs}))
 
 
-def test_localisation_has_a_column_only_where_there_is_a_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_localisation_has_a_column_only_if_a_listed_model_has_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     without = builtin_registry()["resnet18"]
     figures = without.published.model_copy(update={"localisation": 87.25})
     with_figure = without.model_copy(update={"name": "located", "published": figures})
@@ -78,7 +78,7 @@ def test_localisation_has_a_column_only_where_there_is_a_figure(monkeypatch: pyt
     assert lines[1].split()[-2:] == ["68.7", "published"]
 
 
-def test_a_model_with_labels_of_its_own_is_listed_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_lists_its_own_labels_is_listed_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     fields = builtin_registry()["resnet18"].model_dump()
     own = ModelSpec.model_validate(
         {**fields, "name": "mine", "labels": ["only"], "architecture": {**fields["architecture"], "classes": 1}}
@@ -102,15 +102,15 @@ def test_options_of_the_list_before_a_subcommand_are_refused(options: list[str],
     result = run("models", *options, "show", "resnet152")
     assert result.exit_code == 2
     assert result.stdout == ""
-    assert f"{named} before 'show' would do nothing" in result.stderr
+    assert f"{named} before 'show' has no effect" in result.stderr
 
 
-def test_unknown_weights_are_not_called_unpublished() -> None:
-    assert "no weights are known to the registry" in run("models", "show", "cifar10_resnet20").stdout
-    assert "no weights are known to the registry" in run("models", "download", "cifar10_resnet20").stderr
+def test_a_model_without_weights_says_that_the_registry_has_none() -> None:
+    assert "the registry has no weights for this model" in run("models", "show", "cifar10_resnet20").stdout
+    assert "the registry has no weights for cifar10_resnet20" in run("models", "download", "cifar10_resnet20").stderr
 
 
-def test_an_unknown_model_suggests_the_nearest() -> None:
+def test_an_unknown_model_suggests_similar_names() -> None:
     result = run("models", "show", "resnet15")
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -118,13 +118,13 @@ def test_an_unknown_model_suggests_the_nearest() -> None:
     assert "Did you mean resnet152" in result.stderr
 
 
-def test_an_unknown_family_lists_the_known() -> None:
+def test_an_unknown_family_lists_all_families() -> None:
     result = run("models", "--family", "resnext")
     assert result.exit_code == 2
     assert "convnext, densenet, plain, resnet, vgg, vit" in result.stderr
 
 
-def test_a_download_that_cannot_be_is_an_error() -> None:
+def test_a_download_without_published_weights_is_an_error() -> None:
     result = run("models", "download", "cifar10_resnet20")
     assert result.exit_code == 1
     assert "[no_published_weights]" in result.stderr

@@ -1,4 +1,4 @@
-"""`bcos-sdk predict`, as a user types it, on good and on hostile input."""
+"""`bcos-sdk predict` on the command line, with valid and with invalid input."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from click.testing import CliRunner, Result
 from PIL import Image
 from support.bundles import LABELS, copy_of, edit_manifest, random_pixels, small_bundle
 
-from bcos_sdk.cli import _predict, main
+from bcos_sdk._progress import Progress
+from bcos_sdk.cli import main
 from bcos_sdk.cli._journal import Journal
 from bcos_sdk.cli._output import Output
 from bcos_sdk.results import Explained, Explanation, Prediction
@@ -31,7 +32,7 @@ from bcos_sdk.results import Explained, Explanation, Prediction
 
 @pytest.fixture
 def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two good images, one of them in a folder below; the model is found by the environment."""
+    """Two valid images, one of them in a subfolder. BCOS_SDK_MODEL names the model."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BCOS_SDK_MODEL", str(small_bundle().path))
     folder = tmp_path / "images"
@@ -65,7 +66,9 @@ def test_classes_as_text(images: Path) -> None:
     assert second.startswith(f"{images / 'below' / 'b.jpg'}: ")
     assert all(any(label in line for label in LABELS) for line in (first, second))
     assert re.search(r"small \(BCOS_SDK_MODEL\) on (cpu|openvino), 2 images", result.stderr)
-    assert [path.name for path in images.parent.iterdir()] == ["images"], "nothing is written unasked"
+    assert [path.name for path in images.parent.iterdir()] == ["images"], (
+        "no file is written without an option that asks for it"
+    )
 
 
 def test_explanations_as_text(images: Path) -> None:
@@ -131,7 +134,7 @@ def test_files_patterns_lists_and_stdin(images: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["nothing", "empty", "*.nothing", "@missing.txt"])
-def test_nothing_to_do_is_said(images: Path, source: str) -> None:
+def test_sources_without_images_are_errors(images: Path, source: str) -> None:
     Path("empty").mkdir()
     result = run(source)
     assert result.exit_code in (1, 5)
@@ -160,7 +163,7 @@ def test_a_folder_without_permission(images: Path) -> None:
     (images / "below").chmod(0)
     result = run(images)
     (images / "below").chmod(0o755)
-    assert "cannot look into" in result.stderr
+    assert "cannot read the folder" in result.stderr
     assert result.exit_code == 0
 
 
@@ -171,14 +174,14 @@ def test_every_kind_of_file_is_saved(images: Path) -> None:
     kinds = [f"{number}.{kind}" for number in (1, 2) for kind in ("overlay.png", "rgba.png", "heatmap.png", "npz")]
     assert names == {"results.jsonl", *(f"{name}.{kind}" for name in ("a.png", "below/b.jpg") for kind in kinds)}
     with Image.open("out/a.png.1.overlay.png") as picture:
-        assert min(picture.size) >= 224, "large enough to be looked at"
+        assert min(picture.size) >= 224, "small inputs are enlarged"
     with np.load("out/a.png.1.npz", allow_pickle=False) as arrays:
         metadata = Explanation.from_json(str(arrays["metadata"]))
         total = float(arrays["contributions"].sum(dtype=np.float64)) + sum(metadata.bias.values())
         assert total == pytest.approx(metadata.target.logit, rel=1e-4)
 
 
-def test_images_of_one_name_do_not_overwrite_each_other(images: Path) -> None:
+def test_images_with_the_same_name_do_not_overwrite_each_other(images: Path) -> None:
     (images / "other").mkdir()
     Image.fromarray(random_pixels(1, seed=9)[0]).save(images / "other" / "a.png")
     run(images / "a.png", images / "other" / "a.png", "--save", "overlay", "--out", "out")
@@ -194,7 +197,7 @@ def test_wrong_options_are_usage_errors(images: Path) -> None:
     assert run().exit_code == 2
 
 
-def test_what_does_not_add_up_is_exit_code_4(images: Path, tmp_path: Path) -> None:
+def test_an_incomplete_explanation_is_exit_code_4(images: Path, tmp_path: Path) -> None:
     bundle = copy_of(small_bundle(), tmp_path / "strict")
     edit_manifest(bundle, lambda document: document.update(tolerance=1e-30))
     result = run(images, "--explain", "--save", "overlay", "--out", "out", "--model", bundle)
@@ -203,7 +206,9 @@ def test_what_does_not_add_up_is_exit_code_4(images: Path, tmp_path: Path) -> No
     assert not list(Path("out").rglob("*.png"))
 
 
-def test_which_model_is_run_and_why(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_and_the_reason_for_it_are_printed(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("BCOS_SDK_MODEL")
     monkeypatch.setenv("BCOS_SDK_STORE", str(tmp_path / "store"))
     older, newer = (copy_of(small_bundle(), tmp_path / "store" / name) for name in ("older", "newer"))
@@ -217,7 +222,7 @@ def test_which_model_is_run_and_why(images: Path, tmp_path: Path, monkeypatch: p
     assert "older (BCOS_SDK_MODEL)" in run(images).stderr
 
 
-def test_a_run_that_was_interrupted_goes_on(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_can_be_resumed(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number, pixels in enumerate(random_pixels(6, seed=3)):
         Image.fromarray(pixels).save(images / f"n{number}.png")
     write = Output.write
@@ -232,23 +237,23 @@ def test_a_run_that_was_interrupted_goes_on(images: Path, monkeypatch: pytest.Mo
         patched.setattr(Output, "write", interrupted)
         first = run(*options)
     assert first.exit_code == 130
-    assert "interrupted: 4 of 8 images are done; --resume goes on from there" in first.stderr
+    assert "interrupted: 4 of 8 images are finished; continue with --resume" in first.stderr
     assert len(list(Path("out").rglob("*.1.overlay.png"))) == 4
     assert not list(Path("out").rglob("*.partial"))
     with Path("out/results.jsonl").open("a") as file:
-        file.write('{"name": "n5.png", "kin')  # as a killed process would leave it
+        file.write('{"name": "n5.png", "kin')  # an incomplete line, as a killed process leaves it
     second = run(*options, "--resume")
     assert second.exit_code == 0, second.stderr
-    assert "4 images were done before" in second.stderr
+    assert "4 images were finished by an earlier run" in second.stderr
     assert {Path(line["source"]).name for line in lines(second)} == {"n3.png", "n4.png", "n5.png", "b.jpg"}
     assert len(Path("out/results.jsonl").read_text().splitlines()) == 8
     assert Path("out/report.html").read_text().count('"source"') == 8
     third = run(*options, "--resume")
     assert third.stdout == ""
-    assert "8 images were done before" in third.stderr
+    assert "8 images were finished by an earlier run" in third.stderr
 
 
-def test_going_on_with_other_wishes_does_what_is_missing(images: Path, tmp_path: Path) -> None:
+def test_resume_with_other_options_runs_the_images_again(images: Path, tmp_path: Path) -> None:
     def repeated(*options: object) -> int:
         return len(lines(run(images, "--out", "out", "--resume", "--format", "jsonl", *options)))
 
@@ -275,7 +280,7 @@ def test_failed_images_are_tried_again(images: Path) -> None:
 
 
 @pytest.mark.parametrize("written", ["Image.Image.save", "results"])
-def test_a_full_disk_stops_the_run_and_says_so(images: Path, monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+def test_a_full_disk_stops_the_run_with_an_error(images: Path, monkeypatch: pytest.MonkeyPatch, written: str) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -292,7 +297,7 @@ def test_a_full_disk_stops_the_run_and_says_so(images: Path, monkeypatch: pytest
     assert not list(Path("out").rglob("*.partial"))
 
 
-def test_an_output_that_is_no_folder(images: Path) -> None:
+def test_an_output_path_that_is_not_a_folder(images: Path) -> None:
     Path("file").write_text("in the way")
     assert run(images, "--out", "file").exit_code == 2
     result = run(images, "--out", "file/below")
@@ -303,7 +308,7 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-c", "from bcos_sdk.cli import main; main()", "predict", *map(str, arguments)]
 
 
-def test_a_closed_pipe_ends_quietly(images: Path) -> None:
+def test_a_closed_pipe_ends_without_a_traceback(images: Path) -> None:
     for number in range(30):
         Image.fromarray(random_pixels(1, seed=number)[0]).save(images / f"n{number:02}.png")
     with subprocess.Popen(
@@ -313,9 +318,9 @@ def test_a_closed_pipe_ends_quietly(images: Path) -> None:
         assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
-        told = process.stderr.read()
+        stderr = process.stderr.read()
         process.wait(60)
-    assert "Traceback" not in told
+    assert "Traceback" not in stderr
 
 
 def test_ctrl_c_leaves_complete_files_only(images: Path) -> None:
@@ -331,9 +336,9 @@ def test_ctrl_c_leaves_complete_files_only(images: Path) -> None:
     while not list(Path("out").glob("*.overlay.png")) and time.monotonic() < end:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == 130, told
-    assert "--resume goes on from there" in told
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "continue with --resume" in stderr
     records = [json.loads(line) for line in Path("out/results.jsonl").read_text().splitlines()]
     for path in Path("out").rglob("*.png"):
         with Image.open(path) as picture:
@@ -343,10 +348,8 @@ def test_ctrl_c_leaves_complete_files_only(images: Path) -> None:
     assert len(records) < 200
 
 
-def test_progress_is_shown_where_somebody_watches() -> None:
-    from bcos_sdk.cli._progress import Progress
-
-    progress = Progress(4, shown=False)
+def test_the_progress_line_has_count_rate_and_time_left() -> None:
+    progress = Progress(4, "images", shown=False)
     for _ in range(2):
         progress.step()
     assert "2/4" in progress.line()
@@ -354,5 +357,5 @@ def test_progress_is_shown_where_somebody_watches() -> None:
     assert "s left" in progress.line()
 
 
-def test_the_command_is_importable_without_extras() -> None:
-    assert _predict.predict.name == "predict"
+def test_the_command_is_part_of_the_group() -> None:
+    assert main.commands["predict"].name == "predict"

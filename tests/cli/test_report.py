@@ -1,4 +1,4 @@
-"""The report in a real browser: what it shows, what its controls do, what it fetches (nothing)."""
+"""The report page in Chromium: what it shows, what its controls do, and that it fetches nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def page(browser: Any) -> Iterator[Any]:
-    """A page that fails the test if a script fails or anything is fetched."""
+    """A page that fails the test if a script fails or if something is fetched."""
     page = browser.new_page(viewport={"width": 1200, "height": 800})
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -47,7 +47,7 @@ def page(browser: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five images, one with a hostile name and one that cannot be read."""
+    """Six images: one has HTML in its name, one cannot be read."""
     folder = tmp_path_factory.mktemp("report")
     images = folder / "images"
     images.mkdir()
@@ -70,12 +70,18 @@ def shares(page: Any) -> list[float]:
     return [float(text.removesuffix(" %")) for text in texts]
 
 
-def test_every_image_is_shown_with_class_and_verdict(page: Any, report: Path) -> None:
+def test_every_image_is_shown_with_class_and_completeness(page: Any, report: Path) -> None:
     page.goto(report.as_uri())
     assert page.locator(".card").count() == 6
-    assert "<img src=x onerror=alert(1)>&amp;.png" in names(page), "names are text, whatever they hold"
+    assert "<img src=x onerror=alert(1)>&amp;.png" in names(page), "names are shown as text"
     assert page.locator(".card img").count() == 5
-    assert page.locator(".verdict:not(.bad)").count() == 5
+    complete = page.locator(".verdict:not(.bad)")
+    assert complete.count() == 5
+    assert complete.locator("span").all_inner_texts()[0] == "✓ explanation complete"
+    assert complete.locator("span").all_inner_texts()[1].startswith("residual ")
+    meaning = "this says nothing about whether the class is right"
+    assert meaning in str(complete.first.get_attribute("title")).lower()
+    assert meaning in page.locator(".legend").inner_text()
     assert "image_unreadable" in page.locator(".card .error").inner_text()
     assert page.locator(".class >> nth=0").inner_text().split("\n")[0] in LABELS
     assert page.locator("#count").inner_text() == "6 of 6 images"
@@ -124,19 +130,19 @@ def test_details_show_all_views_and_the_certificate(page: Any, report: Path) -> 
     assert dialog.locator("figure").count() == 6
     rows = [row.split("\t") for row in dialog.locator("tr").all_inner_texts()]
     assert [cell.strip() for cell in rows[0]] == [
-        *("target", "pixels", "head.bias", "position", "sum", "logit", "residual", "tolerance", "verdict")
+        *("target", "pixels", "head.bias", "position", "sum", "logit", "residual", "tolerance", "complete")
     ]
     assert len(rows) == 4, "the first class, the second, and their difference"
-    for _, pixels, head, position, total, logit, *_, verdict in rows[1:]:
+    for _, pixels, head, position, total, logit, *_, complete in rows[1:]:
         assert float(pixels) + float(head) + float(position) == pytest.approx(float(total), abs=2e-4)
         assert float(total) == pytest.approx(float(logit), abs=2e-4)
-        assert verdict.strip() == "✓"
+        assert complete.strip() == "✓"
     dialog.get_by_role("button", name="Close").click()
     assert page.locator("dialog[open]").count() == 0
 
 
-def test_a_thousand_images_are_fine(page: Any, tmp_path: Path) -> None:
-    """Cards are there for all, pictures are held only for those near the window."""
+def test_a_thousand_images(page: Any, tmp_path: Path) -> None:
+    """All images have a card, but only pictures near the visible part are in memory."""
     import base64
     import io
 
@@ -181,7 +187,7 @@ def test_a_thousand_images_are_fine(page: Any, tmp_path: Path) -> None:
     assert page.evaluate(held) < 100
 
 
-def test_the_page_is_plain_ascii_data_and_cannot_be_broken_out_of(report: Path) -> None:
+def test_the_data_cannot_end_its_script_element(report: Path) -> None:
     text = report.read_text("utf-8")
     data = text.split('id="entries">')[1].split("</script>")[0]
     assert "<" not in data

@@ -18,12 +18,11 @@ from support.explaining import explain, random_image, relative_error
 from torch import Tensor, nn
 
 from bcos_sdk.bundle import Bundle, open_bundle
-from bcos_sdk.cli.benchmark._random_weights import calibrate
 from bcos_sdk.errors import BundleExistsError, ExportError, ParityError
 from bcos_sdk.exporters import export
 from bcos_sdk.exporters.onnx import Emitter
 from bcos_sdk.exporters.verify import LIMITS, _trial
-from bcos_sdk.models import build_model
+from bcos_sdk.models import build_model, calibrate
 from bcos_sdk.models.layers import BcosConv2d
 from bcos_sdk.registry import builtin_registry
 

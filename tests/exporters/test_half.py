@@ -15,7 +15,6 @@ from support.explaining import explain, random_image, relative_error
 from torch import Tensor, nn
 
 from bcos_sdk.bundle import Bundle
-from bcos_sdk.cli.benchmark._random_weights import calibrate
 from bcos_sdk.errors import ExportError
 from bcos_sdk.exporters import export
 from bcos_sdk.exporters.compiler import compile_module
@@ -23,7 +22,7 @@ from bcos_sdk.exporters.operators import from_half
 from bcos_sdk.exporters.passes import HalfAnalysis, in_half, layer_of, products
 from bcos_sdk.exporters.program import Program
 from bcos_sdk.exporters.verify import probe_images
-from bcos_sdk.models import build_model
+from bcos_sdk.models import build_model, calibrate
 from bcos_sdk.models.layers import BcosConv2d
 
 FAMILIES = [("resnet18", 64), ("densenet121", 64), ("convnext_tiny", 64), ("simple_vit_ti_patch16_224", 64)]

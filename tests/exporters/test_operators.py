@@ -67,7 +67,8 @@ class Strided(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.largest(self.down(self.body(self.stem(x))))
-        return self.pool(self.overlapping(x)).flatten(1)
+        logits: Tensor = self.pool(self.overlapping(x)).flatten(1)
+        return logits
 
 
 def programs() -> list[Program]:

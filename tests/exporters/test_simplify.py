@@ -12,14 +12,13 @@ from support.compiling import run_onnx
 from support.explaining import random_image
 from torch import Tensor, nn
 
-from bcos_sdk.cli.benchmark._random_weights import calibrate
 from bcos_sdk.contract import Layout
 from bcos_sdk.errors import ExportError
 from bcos_sdk.exporters import passes
 from bcos_sdk.exporters.capture import capture
 from bcos_sdk.exporters.compiler import compile_module, explain_program
 from bcos_sdk.exporters.program import Program, fold_constants
-from bcos_sdk.models import build_model
+from bcos_sdk.models import build_model, calibrate
 from bcos_sdk.models.layers import BcosConv2d, make_norm
 from bcos_sdk.registry import NormConfig
 

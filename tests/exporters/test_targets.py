@@ -8,10 +8,9 @@ from support.compiling import run_in_torch, run_onnx
 from support.explaining import random_image
 from torch import Tensor
 
-from bcos_sdk.cli.benchmark._random_weights import calibrate
 from bcos_sdk.exporters.compiler import Compiled, compile_module
 from bcos_sdk.exporters.program import Program
-from bcos_sdk.models import build_model
+from bcos_sdk.models import build_model, calibrate
 
 CLASSES = 10
 MEAN = CLASSES

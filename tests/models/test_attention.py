@@ -1,4 +1,4 @@
-"""Attention and positions against literal implementations."""
+"""Compare attention and positional embedding with slow literal implementations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bcos_sdk.models.layers import Attention, PositionalEmbedding
 
 
 def literal_attention(layer: Attention, tokens: Tensor) -> Tensor:
-    """The values that reach `to_out`, one query at a time."""
+    """Return the input of `to_out`, computed one query at a time."""
     count, dim = tokens.shape
     size = dim // layer.heads
     q, k, v = (layer.norm(tokens) @ layer.to_qkv.weight.T).split(dim, dim=1)

@@ -1,4 +1,4 @@
-"""The B-cos transform against a slow literal implementation and against the reference package."""
+"""Compare the B-cos layers with a slow literal implementation and with the reference package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXPONENTS = [1.0, 1.25, 1.5, 2.0, 2.5, 3.0]
 
 
 def literal_conv(layer: BcosConv2d, x: Tensor) -> Tensor:
-    """One filter, one patch, one number at a time."""
+    """The formula, computed for one filter and one patch at a time."""
     conv = layer.linear
     (kh, kw), (sh, sw), (dh, dw) = conv.kernel_size, conv.stride, conv.dilation
     assert not isinstance(conv.padding, str)
@@ -202,14 +202,14 @@ def test_vectors_too_large_for_half_precision_are_scaled_as_in_float32(dtype: to
 
 @pytest.mark.parametrize("dtype", [*HALF, torch.float32, torch.float64])
 @pytest.mark.parametrize("b", EXPONENTS)
-def test_nothing_in_gives_nothing_out(dtype: torch.dtype, b: float) -> None:
+def test_zero_input_gives_zero_output(dtype: torch.dtype, b: float) -> None:
     linear, conv = BcosLinear(6, 3, b=b).to(dtype).eval(), BcosConv2d(6, 3, 3, b=b).to(dtype).eval()
     assert (linear(torch.zeros(2, 6, dtype=dtype)) == 0).all()
     assert (conv(torch.zeros(1, 6, 4, 4, dtype=dtype)) == 0).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_graphs_of_full_precision_hold_no_casts(dtype: torch.dtype) -> None:
+def test_captured_graphs_of_full_precision_contain_no_casts(dtype: torch.dtype) -> None:
     layers = [(BcosConv2d(4, 4, 3), (1, 4, 5, 5)), (BcosLinear(4, 4, b=1.5), (2, 4))]
     for layer, shape in layers:
         program = torch.export.export(layer.to(dtype).eval(), (torch.zeros(shape, dtype=dtype),))
@@ -219,7 +219,7 @@ def test_graphs_of_full_precision_hold_no_casts(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(("b", "max_out"), [(0.5, 1), (2, 0)])
-def test_what_b_cos_does_not_define_is_refused(b: float, max_out: int) -> None:
+def test_b_and_max_out_below_1_are_refused(b: float, max_out: int) -> None:
     with pytest.raises(ValueError, match="b >= 1"):
         BcosConv2d(3, 4, b=b, max_out=max_out)
     with pytest.raises(ValueError, match="b >= 1"):

@@ -7,8 +7,7 @@ from support import reference
 from support.explaining import explain, random_image, relative_error
 
 from bcos_sdk.bundle import BUILTIN_MODEL
-from bcos_sdk.cli.benchmark._random_weights import calibrate
-from bcos_sdk.models import build_model
+from bcos_sdk.models import build_model, calibrate
 from bcos_sdk.registry import builtin_registry
 from bcos_sdk.registry.architectures import PlainConfig, ResNetConfig
 
@@ -34,7 +33,7 @@ def check_parity(name: str) -> None:
     assert relative_error(weights, expected_weights) < 1e-9
 
 
-def test_every_variant_of_the_paper_is_known() -> None:
+def test_every_variant_of_the_paper_is_in_the_registry() -> None:
     norms, affine, max_out = 12, 3, 2
     assert len(RESNETS) == 4 * (norms * affine + 1) * max_out
     exponents = sorted({REGISTRY[name].architecture.b for name in PLAIN})

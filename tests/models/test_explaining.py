@@ -1,4 +1,4 @@
-"""What every network promises: W(x)·x + b(x) is the logit, from any thread, with no switch to set."""
+"""Every network in eval mode: W(x)·x + b(x) is the logit, also with several threads."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import pytest
 import torch
 from support.explaining import explain, random_image, relative_error
 
-from bcos_sdk.cli.benchmark._random_weights import calibrate
-from bcos_sdk.models import build_model
+from bcos_sdk.models import build_model, calibrate
 from bcos_sdk.registry import builtin_registry
 
 WITHOUT_BIAS = ["resnet18", "resnext50_32x4d", "densenet121", "convnext_tiny", "cifar10_plain9_b1.5"]
@@ -29,7 +28,7 @@ def test_contributions_add_up_to_the_logit(name: str) -> None:
 
 
 def test_dynamic_weights_are_not_the_ordinary_gradient() -> None:
-    """Both add up (the layers are homogeneous), so only a comparison of W itself shows it is right."""
+    """Both give the same sum (the layers are homogeneous), so W itself must be compared."""
     x = random_image(1, 64)
     network = build_model("resnet18").double()
     calibrate(network, x)
@@ -42,7 +41,7 @@ def test_dynamic_weights_are_not_the_ordinary_gradient() -> None:
     assert relative_error(gradient, weights) > 1
 
 
-def test_threads_share_a_network() -> None:
+def test_threads_can_share_a_network() -> None:
     network = build_model("cifar10_resnet20_bnu-linear").double()
     images = [random_image(1, 32) for _ in range(24)]
     calibrate(network, torch.cat(images))
@@ -54,7 +53,7 @@ def test_threads_share_a_network() -> None:
         torch.testing.assert_close(weights, expected_weights, rtol=1e-12, atol=1e-12)
 
 
-def test_a_network_is_built_ready_to_explain() -> None:
+def test_a_network_is_built_in_eval_mode() -> None:
     assert not any(module.training for module in build_model("resnet18").modules())
 
 
@@ -63,6 +62,6 @@ def test_every_family_takes_other_input_sizes() -> None:
         assert build_model(name)(random_image(1, 96, dtype=torch.float32)).shape == (1, 1000)
 
 
-def test_a_size_that_patches_do_not_cover_is_refused() -> None:
-    with pytest.raises(ValueError, match="100×100 cannot be cut into patches of 16×16"):
+def test_a_size_that_is_not_a_multiple_of_the_patch_is_refused() -> None:
+    with pytest.raises(ValueError, match="100×100 cannot be divided into patches of 16×16"):
         build_model("simple_vit_ti_patch16_224")(random_image(1, 100, dtype=torch.float32))

@@ -1,4 +1,4 @@
-"""Every norm, in eval and in train mode, against the reference package."""
+"""Compare every norm with the reference package, in eval and in train mode."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def x() -> Tensor:
 
 @pytest.fixture(params=NORMS, ids=describe)
 def norms(request: pytest.FixtureRequest) -> tuple[nn.Module, nn.Module]:
-    """Ours and the reference's, with the same random parameters and statistics."""
+    """Our norm and the reference's, with the same random parameters and statistics."""
     theirs = reference.norm_layer(request.param)(CHANNELS).double()
     state = {
         key: torch.rand_like(value) + 0.5 if value.is_floating_point() else value
@@ -46,7 +46,7 @@ def norms(request: pytest.FixtureRequest) -> tuple[nn.Module, nn.Module]:
     return ours, theirs
 
 
-def test_explains_like_the_reference(norms: tuple[nn.Module, nn.Module], x: Tensor) -> None:
+def test_outputs_and_rows_of_w_equal_the_reference(norms: tuple[nn.Module, nn.Module], x: Tensor) -> None:
     ours, theirs = norms[0].eval(), norms[1].eval()
     cotangent = torch.randn_like(x)
     x.requires_grad_()
@@ -59,7 +59,7 @@ def test_explains_like_the_reference(norms: tuple[nn.Module, nn.Module], x: Tens
     assert relative_error(row, expected_row) < 1e-12
 
 
-def test_learns_like_the_reference(norms: tuple[nn.Module, nn.Module], x: Tensor) -> None:
+def test_gradients_and_running_statistics_equal_the_reference(norms: tuple[nn.Module, nn.Module], x: Tensor) -> None:
     ours, theirs = norms[0].train(), norms[1].train()
     cotangent = torch.randn_like(x)
     x.requires_grad_()
@@ -71,7 +71,7 @@ def test_learns_like_the_reference(norms: tuple[nn.Module, nn.Module], x: Tensor
 
 
 @pytest.mark.parametrize("kind", ["batch", "all", "group", "layer", "instance", "position"])
-def test_without_bias_an_uncentred_norm_has_none(kind: str, x: Tensor) -> None:
+def test_an_uncentred_norm_without_beta_adds_no_bias(kind: str, x: Tensor) -> None:
     groups = {"groups": 2} if kind == "group" else {}
     config = NormConfig.model_validate({"kind": kind, "centred": False, "bias": False, **groups})
     norm = make_norm(CHANNELS, config).double().eval()
@@ -90,6 +90,6 @@ def test_token_norm_normalises_each_token() -> None:
     torch.testing.assert_close(norm(tokens), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_group_norm_asks_for_groups_that_fit() -> None:
+def test_group_norm_refuses_groups_that_do_not_divide_the_channels() -> None:
     with pytest.raises(ValueError, match="6 channels cannot be split into 4 groups"):
         make_norm(CHANNELS, NormConfig(kind="group", groups=4))

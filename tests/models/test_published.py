@@ -1,4 +1,4 @@
-"""Every published entry point against the reference package: same keys, same logits, same W(x)."""
+"""Compare every published model with the reference package: keys, logits and W(x)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import pytest
 from support import reference
 from support.explaining import explain, random_image, relative_error
 
-from bcos_sdk.cli.benchmark._random_weights import calibrate
-from bcos_sdk.models import build_model
+from bcos_sdk.models import build_model, calibrate
 from bcos_sdk.registry import builtin_registry
 
 PUBLISHED = [name for name, spec in builtin_registry().items() if spec.weights is not None]
@@ -29,7 +28,7 @@ def check_parity(name: str, size: int, report: Report) -> None:
     expected_logits, expected_weights = explain(theirs, x, CLASSES)
     logits, weights = explain(ours, x, CLASSES)
     bias = spec.architecture.resolved_logit_bias
-    assert (expected_logits - bias).std() > 1e-8, "the signal faded: this comparison would prove nothing"
+    assert (expected_logits - bias).std() > 1e-8, "the logits are all equal, so the comparison could not fail"
     logit_error = relative_error(logits - bias, expected_logits - bias)
     weight_error = relative_error(weights, expected_weights)
     report(f"{name} at {size}×{size}", logit_error, weight_error)
@@ -37,7 +36,7 @@ def check_parity(name: str, size: int, report: Report) -> None:
     assert weight_error < TOLERANCE
 
 
-def test_all_published_models_are_known() -> None:
+def test_all_published_models_are_in_the_registry() -> None:
     assert len(PUBLISHED) == 26
 
 

@@ -1,4 +1,4 @@
-"""What a faulty registry is told: always a RegistryError, and where it can be the key by its path."""
+"""A faulty registry raises a RegistryError that names the faulty key by its path."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ models: {{"m{{n}}": {{input: *a1999, matrix: {{n: {{1: {{input: *b1999}}}}}}}}}}
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "said"),
+    ("path", "value", "message"),
     [
         ("architecture.blocks", "many", "models.mine.architecture.resnet.blocks"),
         ("architecture.blocks", [1, 0], "models.mine.architecture.resnet.blocks.1"),
         ("architecture.b", 0.5, "models.mine.architecture.resnet.b"),
         ("architecture.family", "transfomer", "models.mine.architecture"),
         ("architecture.depht", 3, "models.mine.architecture.resnet.depht: Extra inputs"),
-        ("architecture.classes", 11, "11 classes, but 'labels' (cifar10) has 10 names"),
-        ("architecture.channels", 3, "'rgb+complement' gives 6 channels, not 3"),
+        ("architecture.classes", 11, "the network has 11 classes, but 'labels' (cifar10) has 10 names"),
+        ("architecture.channels", 3, "'channels' must be 6 for 'rgb+complement', got 3"),
         ("architecture.norm", {"kind": "group"}, "'groups' must be given for kind 'group'"),
         ("architecture.b", float("nan"), "models.mine.architecture.resnet.b"),
         ("architecture.logit_bias", float("inf"), "models.mine.architecture.resnet.logit_bias"),
         ("architecture.norm", {"kind": "batch", "eps": float("inf")}, "models.mine.architecture.resnet.norm.eps"),
-        ("architecture.groups", 2, "shape the middle of a bottleneck"),
-        ("architecture.base_width", 128, "shape the middle of a bottleneck"),
-        ("architecture", {**BOTTLENECK, "width": 8, "base_width": 4}, "leaves no channel in the middle"),
+        ("architecture.groups", 2, "'groups' and 'base_width' need block 'bottleneck'"),
+        ("architecture.base_width", 128, "'groups' and 'base_width' need block 'bottleneck'"),
+        ("architecture", {**BOTTLENECK, "width": 8, "base_width": 4}, "is less than one channel in the bottleneck"),
         ("architecture", {**VIT, "dim": 4, "heads": 1}, "models.mine.architecture.vit.dim"),
-        ("architecture", {**VIT, "patch": 5}, "'size' (32, 32) is not a multiple of the network's patch, 5"),
-        ("architecture", {**VIT, "stem": [8, 16, 16]}, "is not a multiple of the network's patch, 64"),
+        ("architecture", {**VIT, "patch": 5}, "'size' (32, 32) is not a multiple of the patch size 5"),
+        ("architecture", {**VIT, "stem": [8, 16, 16]}, "is not a multiple of the patch size 64"),
         ("labels", "imagnet", "models.mine.labels"),
-        ("labels", ["one", "two"], "10 classes, but 'labels' (own) has 2 names"),
+        ("labels", ["one", "two"], "the network has 10 classes, but 'labels' (own) has 2 names"),
         ("labels", ["one", ""], "models.mine.labels.names.1"),
         ("labels", ["yes", False], "models.mine.labels.names.1"),
         ("labels", 10, "models.mine.labels.names"),
@@ -67,10 +67,10 @@ models: {{"m{{n}}": {{input: *a1999, matrix: {{n: {{1: {{input: *b1999}}}}}}}}}}
         ("surprise", 1, "models.mine.surprise"),
     ],
 )
-def test_a_faulty_key_is_named_by_its_path(tmp_path: Path, path: str, value: object, said: str) -> None:
+def test_a_faulty_key_is_named_by_its_path(tmp_path: Path, path: str, value: object, message: str) -> None:
     with pytest.raises(RegistryError) as caught:
         load_registry(write(tmp_path, with_change(path, value)))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.code == "registry_invalid"
     assert caught.value.problems
 
@@ -98,7 +98,7 @@ def test_a_faulty_key_is_named_by_its_path(tmp_path: Path, path: str, value: obj
         "example.org/net.pth",
     ],
 )
-def test_an_address_that_names_no_file_is_refused_by_its_path(tmp_path: Path, url: str) -> None:
+def test_a_url_without_a_file_name_is_refused(tmp_path: Path, url: str) -> None:
     weights = {"url": url, "sha256_prefix": "0" * 10, "licence": ""}
     with pytest.raises(RegistryError) as caught:
         load_registry(write(tmp_path, with_change("weights", weights)))
@@ -111,32 +111,32 @@ def matrix(name: str, axes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "axes", "said"),
+    ("name", "axes", "message"),
     [
-        ("m{0}", {"b": {1: {}}}, "the name has the placeholder {0}, the matrix has not"),
-        ("m{}", {"b": {1: {}}}, "the name has the placeholder {}, the matrix has not"),
-        ("m{b.real}", {"b": {1: {}}}, "the name has the placeholder {b.real}, the matrix has not"),
-        ("m{b!r}", {"b": {1: {}}}, "the name has the placeholder {b!r}, the matrix has not"),
-        ("m{b:99999999999}", {"b": {1: {}}}, "the matrix has not"),
-        ("m{b}", {"b": {1: {}}, "c": {1: {}}}, "'c' is no {placeholder} of the name"),
+        ("m{0}", {"b": {1: {}}}, "the name has the placeholder {0}, but the matrix has no such axis"),
+        ("m{}", {"b": {1: {}}}, "the name has the placeholder {}, but the matrix has no such axis"),
+        ("m{b.real}", {"b": {1: {}}}, "the name has the placeholder {b.real}, but the matrix has no such axis"),
+        ("m{b!r}", {"b": {1: {}}}, "the name has the placeholder {b!r}, but the matrix has no such axis"),
+        ("m{b:99999999999}", {"b": {1: {}}}, "but the matrix has no such axis"),
+        ("m{b}", {"b": {1: {}}, "c": {1: {}}}, "the axis 'c' is not a {placeholder} of the name"),
         ("m{b}", {}, "must map each {placeholder}"),
         ("m{b}", None, "must map each {placeholder}"),
-        ("m{b}", {"b": {}}, "'b' must map each of its values, at least one"),
-        ("m{b}", {"b": [1, 2]}, "'b' must map each of its values"),
-        ("m{b}", {"b": {1: None}}, "'b': the value '1' must be a mapping"),
-        ("m{b}", {"b": {1: {}, "1": {}}}, "a second model called 'm1'"),
+        ("m{b}", {"b": {}}, "'b' must map at least one value"),
+        ("m{b}", {"b": [1, 2]}, "'b' must map at least one value"),
+        ("m{b}", {"b": {1: None}}, "'b': the fields of the value '1' must be a mapping"),
+        ("m{b}", {"b": {1: {}, "1": {}}}, "the name 'm1' is used twice"),
         ("m{b}", {"b": {1: {"name": "mine"}}}, "models.m1.name: unknown key"),
     ],
 )
-def test_a_matrix_that_gives_no_variants_is_refused(tmp_path: Path, name: str, axes: Any, said: str) -> None:
+def test_an_invalid_matrix_is_refused(tmp_path: Path, name: str, axes: Any, message: str) -> None:
     with pytest.raises(RegistryError) as caught:
         load_registry(write(tmp_path, matrix(name, axes)))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert f"models.{name}" in str(caught.value) or "models.m1" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "must be a mapping"),
         ("[]", "must be a mapping"),
@@ -145,30 +145,30 @@ def test_a_matrix_that_gives_no_variants_is_refused(tmp_path: Path, name: str, a
         ("schema: 1\nmodels: {a: 1}", "models.a: must be a mapping"),
         ("schema: 1\nmodels: {}\nextra: 1", "extra: unknown key"),
         ("schema: 1\nmodels: {a: [}", "not valid YAML"),
-        ("schema: 1\nmodels: {a: {}, a: {}}", "the key 'a' stands twice"),
-        ("schema: 1\nmodels: {a: {b: {c: 1, d: 2, 'c': 3}}}", "the key 'c' stands twice"),
-        ("schema: 1\nshared: [{1: a, 0x1: b}]\nmodels: {}", "the key 1 stands twice"),
+        ("schema: 1\nmodels: {a: {}, a: {}}", "duplicate key 'a'"),
+        ("schema: 1\nmodels: {a: {b: {c: 1, d: 2, 'c': 3}}}", "duplicate key 'c'"),
+        ("schema: 1\nshared: [{1: a, 0x1: b}]\nmodels: {}", "duplicate key 1"),
         ("schema: 1\nmodels: {[1, 2]: 3}", "not valid YAML: while constructing a mapping"),
         ("schema: 1\nmodels: {{a: 1}: 3}", "found unhashable key"),
-        ("schema: 1\nmodels: &all {a: *all}", "an anchor holds itself"),
-        ("schema: 1\nmodels: &all {a: {<<: *all}}", "an anchor holds itself"),
-        ("schema: 1\nshared: &s [[*s]]\nmodels: {}", "an anchor holds itself"),
+        ("schema: 1\nmodels: &all {a: *all}", "an anchor contains itself"),
+        ("schema: 1\nmodels: &all {a: {<<: *all}}", "an anchor contains itself"),
+        ("schema: 1\nshared: &s [[*s]]\nmodels: {}", "an anchor contains itself"),
         ("schema: 1\nmodels: {a: 2026-99-99}", "not valid YAML"),
         ("schema: 1\nmodels: {a: !!bool perhaps}", "not valid YAML"),
-        ("schema: 1\nmodels: " + "[" * 5000, "nests too deeply"),
-        ("schema: 1\nmodels: " + "{a: " * 5000, "nests too deeply"),
+        ("schema: 1\nmodels: " + "[" * 5000, "nested too deeply"),
+        ("schema: 1\nmodels: " + "{a: " * 5000, "nested too deeply"),
         (DEEP, "models.m{n}.matrix: maximum recursion depth exceeded"),
         ("schema: 1\nmodels: !!python/object:os.system {}", "not valid YAML"),
     ],
 )
-def test_a_file_that_is_no_registry_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_that_is_not_a_registry_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "models.yaml"
     path.write_text(text, "utf-8")
     with pytest.raises(RegistryError) as caught:
         load_registry(path)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_missing_file_is_a_registry_error(tmp_path: Path) -> None:
-    with pytest.raises(RegistryError, match="cannot be read"):
+    with pytest.raises(RegistryError, match="cannot read"):
         load_registry(tmp_path / "none.yaml")

@@ -1,4 +1,4 @@
-"""Every published entry against the reference package: where its weights are and what images it takes."""
+"""Compare every published entry with the reference package: URL of the weights, preprocessing, figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bcos_sdk.registry import builtin_registry
 PUBLISHED = {name: spec for name, spec in builtin_registry().items() if spec.weights is not None}
 
 
-def test_every_entry_point_of_the_reference_is_published() -> None:
+def test_every_entry_point_of_the_reference_is_in_the_registry() -> None:
     assert len(PUBLISHED) == 26
     assert PUBLISHED.keys() <= set(reference.entry_points())
     assert {spec.weights.url for spec in PUBLISHED.values() if spec.weights} == {

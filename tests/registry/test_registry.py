@@ -1,4 +1,4 @@
-"""models.yaml as shipped, and what a registry of one's own can say."""
+"""The built-in registry, and what a user's own registry can contain."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def test_the_shipped_registry_is_valid_and_complete() -> None:
     assert sum(spec.dataset == "cifar10" for spec in registry.values()) == 296 + 14 + 1
 
 
-def test_a_spec_survives_json() -> None:
+def test_a_spec_round_trips_through_json() -> None:
     for spec in builtin_registry().values():
         assert ModelSpec.model_validate_json(spec.model_dump_json()) == spec
 
 
-def test_a_new_member_of_a_family_is_an_entry_and_nothing_else(tmp_path: Path) -> None:
+def test_a_new_member_of_a_family_needs_only_an_entry(tmp_path: Path) -> None:
     from bcos_sdk.models import build_model
 
     spec = load_registry(write(tmp_path, {"schema": 1, "models": {"mine": ENTRY}}))["mine"]
@@ -42,20 +42,20 @@ def test_a_matrix_gives_every_combination(tmp_path: Path) -> None:
     assert (config.blocks, config.b) == ((2,), 1)
 
 
-def test_an_unknown_name_suggests_the_nearest() -> None:
+def test_an_unknown_name_suggests_similar_names() -> None:
     with pytest.raises(UnknownModelError, match="resnet152") as caught:
         builtin_registry().find("resnet_152")
     assert caught.value.source == "resnet_152"
 
 
 @pytest.mark.parametrize("axis", ["0", "b.real", "b!r", "b:9"])
-def test_a_placeholder_is_a_name_and_nothing_else(tmp_path: Path, axis: str) -> None:
+def test_a_placeholder_is_not_a_format_expression(tmp_path: Path, axis: str) -> None:
     entry = {**ENTRY, "matrix": {axis: {"small": {}, "{tiny}": {}}}}
     registry = load_registry(write(tmp_path, {"schema": 1, "models": {f"m-{{{axis}}}": entry}}))
     assert list(registry) == ["m-small", "m-{tiny}"]
 
 
-def test_labels_may_be_names_of_ones_own(tmp_path: Path) -> None:
+def test_an_entry_can_list_its_own_labels(tmp_path: Path) -> None:
     document = with_change("labels", ["cat", "dog", "cat"])
     document["models"]["mine"]["architecture"]["classes"] = 3
     spec = load_registry(write(tmp_path, document))["mine"]
@@ -66,7 +66,7 @@ def test_labels_may_be_names_of_ones_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kept_as"),
+    ("name", "file_name"),
     [
         ("net-0123456789.pth", "net-0123456789.pth"),
         ("net.pth", "net-0123456789.pth"),
@@ -75,12 +75,12 @@ def test_labels_may_be_names_of_ones_own(tmp_path: Path) -> None:
         ("net", "net-0123456789"),
     ],
 )
-def test_the_name_in_the_cache_ends_with_the_hash(name: str, kept_as: str) -> None:
+def test_the_file_name_in_the_cache_ends_with_the_hash(name: str, file_name: str) -> None:
     url = f"https://example.org/releases/{name}?download=1"
-    assert WeightsSource(url=url, sha256_prefix="0123456789", licence="").file_name == kept_as
+    assert WeightsSource(url=url, sha256_prefix="0123456789", licence="").file_name == file_name
 
 
-def test_a_merge_key_is_no_key_that_stands_twice(tmp_path: Path) -> None:
+def test_merge_keys_are_not_duplicate_keys(tmp_path: Path) -> None:
     path = tmp_path / "models.yaml"
     path.write_text(
         dedent("""

@@ -1,4 +1,4 @@
-"""Weights files as people have them."""
+"""Weights files in the layouts that training tools write."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def saved(tmp_path: Path, contents: Any, name: str = "weights.pth") -> Path:
 
 
 def lightning(model: State, ema: State | None = None) -> dict[str, Any]:
-    """What a Lightning training run of the B-cos project leaves."""
+    """Return the contents of a checkpoint of a Lightning training run of the B-cos project."""
     state = prefixed("model.", model)
     if ema is not None:
         state |= prefixed("ema.module.", ema) | {"ema.n_averaged": torch.tensor(5)}

@@ -1,7 +1,8 @@
-"""A small member of every family, and modules for the operators that no family uses.
+"""A small network of every family, and modules with the operators that no family uses.
 
-Few blocks and channels, so that float32 keeps its digits and a test takes a second. Sides are unequal, and odd where
-the family allows, so that strides leave something over: a mistake in one axis or in a padding shows.
+They have few blocks and channels, so that rounding errors stay small and a test takes a second. Height and width
+differ, and are odd if the family allows it, so that strides leave a remainder: mistakes in one axis or in a padding
+become visible.
 """
 
 from __future__ import annotations
@@ -14,13 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bcos_sdk.cli.benchmark._random_weights import calibrate
 from bcos_sdk.exporters.compiler import compile_module
 from bcos_sdk.exporters.onnx import WeightsFile, emit
 from bcos_sdk.exporters.operators import SPELLINGS
 from bcos_sdk.exporters.passes import HalfAnalysis, in_half
 from bcos_sdk.exporters.verify import GraphFiles
-from bcos_sdk.models import build_model
+from bcos_sdk.models import build_model, calibrate
 from bcos_sdk.models.layers import BcosConv2d, LogitLayer
 from bcos_sdk.registry import builtin_registry
 
@@ -29,7 +29,7 @@ Size = tuple[int, int]
 
 
 def images(count: int, size: Size) -> Tensor:
-    """Random pixels with their complement."""
+    """Return random encoded images [count, 6, *size]."""
     rgb = torch.rand(count, 3, *size)
     return torch.cat([rgb, 1 - rgb], dim=1)
 
@@ -44,7 +44,7 @@ def _member(name: str, size: Size, **smaller: Any) -> tuple[Size, Callable[[], n
 
 
 class Operators(nn.Module):
-    """A gate of every operator that may stand on a detached path, around a convolution."""
+    """A convolution, multiplied by a frozen gate that uses every operator allowed on a detached path."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Operators(nn.Module):
 
 
 class Windows(nn.Module):
-    """Max pools, average pools, strided, dilated and grouped convolutions, pads and slices."""
+    """Max pools, average pools, strided, dilated and grouped convolutions, pads and slices on the live path."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ MEMBERS: dict[str, tuple[Size, Callable[[], nn.Module]]] = {
 
 
 def build_member(name: str) -> nn.Module:
-    """Calibrated, and with logits that differ: fresh ones are all but equal, and would hide an error."""
+    """Return the calibrated network. Its logits differ: fresh weights give nearly equal logits, which hide errors."""
     torch.manual_seed(0)
     size, build = MEMBERS[name]
     network = build()
@@ -122,7 +122,7 @@ def build_member(name: str) -> nn.Module:
 
 
 def prepare(network: nn.Module, size: Size) -> None:
-    """Calibrate, and scale the logits to a spread of 1."""
+    """Calibrate the network and scale its logits to a standard deviation of 1."""
     calibrate(network, images(4, size))
     with torch.no_grad():
         spread = float(network(images(4, size)).std(1).mean())
@@ -132,9 +132,9 @@ def prepare(network: nn.Module, size: Size) -> None:
 
 
 def write_graphs(network: nn.Module, size: Size, folder: Path, *, half: bool = False) -> GraphFiles:
-    """The graphs, as a bundle holds them; without the measurements, which take longest.
+    """Write the graphs of a bundle without comparing them to torch, which takes most of an export's time.
 
-    In half all products are, whatever an export would keep in float.
+    With `half` all products are in fp16, also those that an export would keep in float32.
     """
     compiled = compile_module(network, size)
     programs = {"predict": compiled.predict, "explain": compiled.explain, "explain_rows": compiled.explain_rows}

@@ -1,4 +1,4 @@
-"""The public package `bcos`, the oracle of these tests, imported beside a CPU build of torch."""
+"""The public package `bcos`: the reference implementation that tests compare with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unittest import mock
 import torch
 from torch import nn
 
-from bcos_sdk.cli.benchmark._torchvision import import_torchvision
+from bcos_sdk.cli.benchmark import import_torchvision
 from bcos_sdk.registry import NormConfig
 from bcos_sdk.registry.architectures import PlainConfig, ResNetConfig
 
@@ -53,7 +53,7 @@ _NORMS = {
 
 
 def build(name: str) -> Any:
-    """The published entry point of that name, with random weights."""
+    """Return the published network of that name, with random weights."""
     return getattr(bcos.models.pretrained, name)(pretrained=False)
 
 
@@ -64,14 +64,14 @@ def entry_points() -> list[str]:
 
 
 def urls() -> set[str]:
-    """Every address of published weights."""
+    """The URLs of all published weights."""
     return {url for models in bcos.models.pretrained.URLS.values() for url in models.values()}
 
 
 def published(name: str) -> tuple[str, Any]:
-    """The address of an entry point's weights and its preprocessing, as its own code finds them.
+    """Return the URL of the weights and the preprocessing of a published network.
 
-    The entry point is called in earnest; only what it would build and fetch is left out.
+    The entry point itself is called. Only building the network and downloading the weights are replaced by mocks.
     """
     with (
         mock.patch.object(bcos.models.pretrained.Experiment, "get_model", return_value=nn.Module()),
@@ -83,7 +83,7 @@ def published(name: str) -> tuple[str, Any]:
 
 
 def norm_layer(config: NormConfig) -> Callable[[int], Any]:
-    """The reference's class for a norm of ours."""
+    """Return the class in the reference package that corresponds to one of our norms."""
     if config.kind == "none":
         return nn.Identity
     layer: Any = _NORMS[config.kind, config.centred]
@@ -105,7 +105,7 @@ def cifar_resnet(config: ResNetConfig) -> Any:
 
 
 def plain(config: PlainConfig) -> Any:
-    """The plain network from the reference's own parts, layer for layer."""
+    """Return the plain network, built from layers of the reference package."""
     conv = partial(BcosConv2dWithScale, b=config.b, max_out=config.max_out, scale=config.scale)
     channels, layers = config.channels, []
     for width, stride in zip(config.widths, config.strides, strict=True):

@@ -1,4 +1,4 @@
-"""Registry files, good but for one thing."""
+"""Registry files that are valid except for one key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write(tmp_path: Path, document: object) -> Path:
 
 
 def with_change(path: str, value: object) -> dict[str, Any]:
-    """A registry whose one entry has one key changed."""
+    """Return a registry document with one entry, in which one key is changed."""
     entry = json.loads(json.dumps(ENTRY))
     node = entry
     *parents, last = path.split(".")

@@ -1,8 +1,8 @@
-"""A report with round figures, of which every ratio can be worked out by heart."""
+"""A report with round figures, so that every ratio is easy to compute by hand."""
 
 from __future__ import annotations
 
-from bcos_sdk.cli.benchmark._report import (
+from bcos_sdk.cli.benchmark import (
     DeviceRecord,
     FolderRecord,
     ImportRecord,

@@ -1,4 +1,4 @@
-"""A real HTTP server for downloads, which truncates, lies or dawdles as told."""
+"""An HTTP server for download tests that can truncate, send wrong lengths, and delay."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Server(ThreadingHTTPServer):
-    """Serves CONTENT; the attributes say what goes wrong, and what was asked is kept."""
+    """Serves CONTENT. The attributes set what goes wrong, and record the requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -24,8 +24,8 @@ class Server(ThreadingHTTPServer):
         self.status = 200
         self.ranges = True
         self.length: str | None = "true"  # the Content-Length header: true, absent (None) or this text
-        self.delay = 0.0  # seconds between a request and its answer
-        self.cut_after: list[int | None] = []  # per request: how many bytes before the line goes dead
+        self.delay = 0.0  # seconds between a request and its response
+        self.cut_after: list[int | None] = []  # per request: the connection ends after this many bytes
         self.requests: list[str | None] = []  # per request: its Range header
 
 
@@ -34,13 +34,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         server = self.server
-        asked = self.headers["Range"]
-        server.requests.append(asked)
+        requested = self.headers["Range"]
+        server.requests.append(requested)
         time.sleep(server.delay)
         if server.status != 200:
             self.send_error(server.status)
             return
-        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and server.ranges else 0
+        start = int(requested.removeprefix("bytes=").removesuffix("-")) if requested and server.ranges else 0
         if start and start >= len(server.content):
             self.send_error(416)
             return
@@ -58,7 +58,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving() -> Iterator[Server]:
-    """A server that answers until the end of the block."""
+    """Run a server until the end of the block."""
     with Server() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

@@ -1,4 +1,4 @@
-"""ONNX files of a few nodes, written by hand."""
+"""ONNX files with a few given nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def write_onnx(
     y: Sequence[int],
     weights: Mapping[str, npt.NDArray[np.generic]] | None = None,
 ) -> Path:
-    """A graph from `x` to `y`, both float; the sizes given are those of a sample."""
+    """Write a graph from `x` to `y`, both float32. `x` and `y` are the shapes without the batch axis."""
     inputs, outputs = (
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *sample])]
         for name, sample in (("x", x), ("y", y))

@@ -1,4 +1,4 @@
-"""Of several copies in a training checkpoint: which one is taken, and that this is said."""
+"""Which of several copies in a training checkpoint is loaded, and what the log says about it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def averaged(plain: State) -> State:
 
 
 @pytest.mark.parametrize("prefer_ema", [True, False])
-def test_of_two_copies_the_average_is_taken_unless_told_otherwise(
+def test_the_averaged_copy_is_loaded_if_ema_is_preferred(
     tmp_path: Path, plain: State, averaged: State, prefer_ema: bool
 ) -> None:
     path = saved(tmp_path, lightning(plain, averaged), "last.ckpt")
@@ -35,7 +35,7 @@ def test_of_two_copies_the_average_is_taken_unless_told_otherwise(
     assert holds(network, averaged if prefer_ema else plain)
 
 
-def test_an_average_in_a_dict_of_its_own_is_found(tmp_path: Path, plain: State, averaged: State) -> None:
+def test_an_average_in_a_separate_dict_is_found(tmp_path: Path, plain: State, averaged: State) -> None:
     path = saved(tmp_path, {"model": prefixed("module.", plain), "model_ema": averaged})
     assert holds(load_model(NAME, weights=path), averaged)
     assert holds(load_model(NAME, weights=path, prefer_ema=False), plain)
@@ -45,14 +45,14 @@ AVERAGES = ["ema", "modelEma", "EMACallback", "ema_model.module", "averaged_mode
 
 
 @pytest.mark.parametrize("where", AVERAGES)
-def test_an_average_is_known_by_its_name(tmp_path: Path, plain: State, averaged: State, where: str) -> None:
+def test_an_average_is_recognised_by_its_name(tmp_path: Path, plain: State, averaged: State, where: str) -> None:
     path = saved(tmp_path, {"model": plain, where: averaged})
     assert holds(load_model(NAME, weights=path), averaged)
     assert holds(load_model(NAME, weights=path, prefer_ema=False), plain)
 
 
 @pytest.mark.parametrize("where", ["schema", "swap", "cinema", "demand"])
-def test_a_name_that_only_contains_ema_or_swa_is_no_average(
+def test_ema_or_swa_inside_another_word_is_not_an_average(
     tmp_path: Path, plain: State, averaged: State, where: str
 ) -> None:
     path = saved(tmp_path, {"model": plain, where: averaged})
@@ -70,7 +70,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 @pytest.mark.parametrize(("prefer_ema", "where"), [(True, "'state_dict.ema.module'"), (False, "'state_dict.model'")])
-def test_the_log_says_which_copy_was_taken(
+def test_the_log_names_the_loaded_copy(
     tmp_path: Path, plain: State, averaged: State, log: pytest.LogCaptureFixture, prefer_ema: bool, where: str
 ) -> None:
     path = saved(tmp_path, lightning(plain, averaged), "last.ckpt")
@@ -79,7 +79,7 @@ def test_the_log_says_which_copy_was_taken(
     assert not log_of(log, logging.WARNING)
 
 
-def test_a_plain_file_is_taken_without_a_warning(tmp_path: Path, plain: State, log: pytest.LogCaptureFixture) -> None:
+def test_a_plain_file_is_loaded_without_a_warning(tmp_path: Path, plain: State, log: pytest.LogCaptureFixture) -> None:
     averaged_by_torch = {**prefixed("module.", plain), "n_averaged": torch.tensor(5)}
     for contents, where in [(plain, "its top level"), (averaged_by_torch, "'module'")]:
         log.clear()
@@ -93,12 +93,12 @@ def incomplete(state: State) -> State:
 
 
 def renamed(state: State) -> State:
-    """Keys without their dots, as one common EMA implementation keeps them."""
+    """Remove the dots from the keys, as one common EMA implementation does."""
     return {key.replace(".", ""): value for key, value in state.items()}
 
 
 @pytest.mark.parametrize("spoil", [incomplete, renamed])
-def test_an_average_that_cannot_be_used_is_warned_about(
+def test_an_unusable_average_is_logged_as_a_warning(
     tmp_path: Path, plain: State, averaged: State, log: pytest.LogCaptureFixture, spoil: Callable[[State], State]
 ) -> None:
     path = saved(tmp_path, lightning(plain, spoil(averaged)), "last.ckpt")
@@ -109,9 +109,9 @@ def test_an_average_that_cannot_be_used_is_warned_about(
     assert not log_of(log, logging.WARNING)
 
 
-def test_an_average_taken_against_the_wish_is_warned_about(
+def test_an_average_that_was_not_preferred_is_logged_as_a_warning(
     tmp_path: Path, averaged: State, log: pytest.LogCaptureFixture
 ) -> None:
     path = saved(tmp_path, {"ema": averaged})
     assert holds(load_model(NAME, weights=path, prefer_ema=False), averaged)
-    assert "took the average at 'ema'" in log_of(log, logging.WARNING)
+    assert "loaded the averaged weights at 'ema'" in log_of(log, logging.WARNING)

@@ -1,4 +1,4 @@
-"""Reading weights files: damaged and malicious ones are refused, and nothing they say is run."""
+"""Reading weights files: damaged and malicious files are refused, and no code in them is run."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ PROTOCOLS = [0, 2, 3, 4, 5]
 
 
 def refusal(path: Path) -> CheckpointError:
-    """The error for a file, of which nothing, traceback included, may pass on torch's advice."""
+    """Return the error for a file. Message and traceback must not contain the advice of torch (`weights_only`)."""
     with pytest.raises(CheckpointError) as caught:
         read_checkpoint(path)
-    told = "".join(traceback.format_exception(caught.value)) + str(caught.value)
-    assert "weights_only" not in told
+    text = "".join(traceback.format_exception(caught.value)) + str(caught.value)
+    assert "weights_only" not in text
     assert str(path) in str(caught.value)
     assert caught.value.hint
     return caught.value
 
 
 class Malicious:
-    """Unpickled without care, this creates a file."""
+    """An object that creates a file when it is unpickled without restrictions."""
 
     def __init__(self, proof: Path) -> None:
         self.proof = proof
@@ -50,7 +50,7 @@ def test_a_malicious_pickle_is_refused_and_not_run(tmp_path: Path, protocol: int
     assert not proof.exists()
     assert protocol < 2 or isinstance(error, UnsafeCheckpointError)
     pickle.loads(path.read_bytes())
-    assert proof.exists(), "the attack must work where nobody guards against it, or this test proves nothing"
+    assert proof.exists(), "the attack must work without the restriction, or this test cannot fail"
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
@@ -63,19 +63,17 @@ def test_a_malicious_torch_file_is_refused_and_not_run(tmp_path: Path, protocol:
     assert isinstance(refusal(path), UnsafeCheckpointError)
     assert not proof.exists()
     torch.load(path, weights_only=False)
-    assert proof.exists(), "the attack must work where nobody guards against it, or this test proves nothing"
+    assert proof.exists(), "the attack must work without the restriction, or this test cannot fail"
 
 
-def test_a_pickled_model_is_refused_with_the_way_on(tmp_path: Path) -> None:
+def test_a_pickled_model_is_refused_with_a_hint_how_to_convert_it(tmp_path: Path) -> None:
     error = refusal(saved(tmp_path, build_model("cifar10_resnet20")))
     assert error.code == "checkpoint_unsafe"
     assert "bcos_sdk.models.resnet.ResNet" in str(error)
     assert "save_file" in str(error)
 
 
-def test_a_torch_that_runs_code_from_pickles_is_not_let_near_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_versions_of_torch_do_not_read_pickles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(tmp_path, STATE)
     tensors_only = saved(tmp_path, STATE, "weights.safetensors")
     for version in ("2.0.1", "2.5.1+cu121"):
@@ -100,25 +98,25 @@ def test_a_harmless_file_of_a_later_protocol_is_read_without_a_warning(tmp_path:
 
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
 @pytest.mark.parametrize("contents", [b"", b"not a checkpoint", b"\x80\x02}", b"PK\x03\x04", bytes(100)])
-def test_a_damaged_file_is_one_clear_error(tmp_path: Path, suffix: str, contents: bytes) -> None:
+def test_a_damaged_file_is_a_checkpoint_error(tmp_path: Path, suffix: str, contents: bytes) -> None:
     path = tmp_path / f"weights{suffix}"
     path.write_bytes(contents)
-    assert "cannot be read" in str(refusal(path))
+    assert "cannot read" in str(refusal(path))
 
 
-def test_other_files_that_torch_knows_are_one_clear_error(tmp_path: Path) -> None:
+def test_other_formats_of_torch_are_a_checkpoint_error(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "tar.pth", "w") as archive:
         archive.add(saved(tmp_path, STATE))
-    assert "cannot be read" in str(refusal(tmp_path / "tar.pth"))
+    assert "cannot read" in str(refusal(tmp_path / "tar.pth"))
 
 
 @pytest.mark.parametrize("name", ["weights.pth", "weights.safetensors"])
-def test_a_truncated_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
+def test_a_truncated_file_is_a_checkpoint_error(tmp_path: Path, name: str) -> None:
     path = saved(tmp_path, STATE, name)
     path.write_bytes(path.read_bytes()[:-1000])
-    assert "cannot be read" in str(refusal(path))
+    assert "cannot read" in str(refusal(path))
 
 
-def test_a_path_that_is_no_file_is_one_clear_error(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_file_is_a_checkpoint_error(tmp_path: Path) -> None:
     assert "does not exist" in str(refusal(tmp_path / "none.pth"))
     assert "is a folder" in str(refusal(tmp_path))

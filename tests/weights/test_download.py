@@ -1,4 +1,4 @@
-"""Downloads from a real HTTP server that truncates, lies, cuts the line or is not there."""
+"""Downloads from an HTTP server that truncates, sends wrong data, drops connections or is not there."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def spec(server: Server) -> ModelSpec:
     return spec_for(server.server_port)
 
 
-def left_behind(folder: Path) -> set[str]:
+def suffixes_left(folder: Path) -> set[str]:
     return {path.suffix for path in folder.iterdir()} - {".lock"}
 
 
-def test_a_download_is_whole_and_kept(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
+def test_a_complete_download_is_kept(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
     path = download_weights(spec, folder=tmp_path)
     assert path.read_bytes() == CONTENT
-    assert left_behind(tmp_path) == {".pth"}
+    assert suffixes_left(tmp_path) == {".pth"}
     assert download_weights(spec, folder=tmp_path) == path
-    assert len(server.requests) == 1, "the second call must be answered from the folder"
+    assert len(server.requests) == 1, "the second call must use the file in the folder"
 
 
 def test_the_cache_folder_can_be_moved(spec: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,18 +61,18 @@ def test_the_cache_folder_can_be_moved(spec: ModelSpec, tmp_path: Path, monkeypa
     assert download_weights(spec).parent == tmp_path / "elsewhere" / "weights"
 
 
-def test_a_cut_line_is_resumed(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
+def test_a_dropped_connection_is_resumed(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
     server.cut_after = [1_500_000, 700_000]
     assert download_weights(spec, folder=tmp_path).read_bytes() == CONTENT
     assert server.requests == [None, "bytes=1500000-", "bytes=2200000-"]
 
 
-def test_a_later_run_goes_on_where_an_earlier_one_gave_up(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
+def test_a_later_run_resumes_the_partial_file(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
     server.cut_after = [1_000_000, 500_000, 250_000]
-    with pytest.raises(DownloadError, match="cut after 1750000 of 3145728 bytes") as caught:
+    with pytest.raises(DownloadError, match="ended after 1750000 of 3145728 bytes") as caught:
         download_weights(spec, folder=tmp_path)
     assert caught.value.retryable
-    assert left_behind(tmp_path) == {".part"}, "nothing may stand under the final name"
+    assert suffixes_left(tmp_path) == {".part"}, "no file may have the final name"
     assert download_weights(spec, folder=tmp_path).read_bytes() == CONTENT
     assert server.requests[-1] == "bytes=1750000-"
 
@@ -84,22 +84,20 @@ def test_a_server_without_ranges_starts_again(server: Server, spec: ModelSpec, t
 
 
 @pytest.mark.parametrize("left_over", [b"something else", CONTENT + b"and more"])
-def test_a_part_of_another_file_is_thrown_away(spec: ModelSpec, tmp_path: Path, left_over: bytes) -> None:
+def test_a_partial_file_with_other_contents_is_discarded(spec: ModelSpec, tmp_path: Path, left_over: bytes) -> None:
     assert spec.weights is not None
     (tmp_path / f"{spec.weights.file_name}.part").write_bytes(left_over)
     assert download_weights(spec, folder=tmp_path).read_bytes() == CONTENT
 
 
-def test_a_finished_part_needs_no_transfer(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
+def test_a_complete_partial_file_is_not_downloaded_again(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
     assert spec.weights is not None
     (tmp_path / f"{spec.weights.file_name}.part").write_bytes(CONTENT)
     assert download_weights(spec, folder=tmp_path).read_bytes() == CONTENT
     assert server.requests == ["bytes=3145728-"]
 
 
-def test_nothing_left_to_send_is_an_answer_only_to_who_asked_for_the_rest(
-    server: Server, spec: ModelSpec, tmp_path: Path
-) -> None:
+def test_status_416_without_a_range_request_is_an_error(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
     server.status = 416
     with pytest.raises(DownloadError, match="the server answered 416") as caught:
         download_weights(spec, folder=tmp_path)
@@ -108,7 +106,7 @@ def test_nothing_left_to_send_is_an_answer_only_to_who_asked_for_the_rest(
 
 @pytest.mark.parametrize("length", [None, "plenty", "-1"])
 @pytest.mark.parametrize("shown", [True, False])
-def test_a_server_that_does_not_tell_the_length_is_read_to_its_end(
+def test_without_a_valid_content_length_the_response_is_read_to_its_end(
     server: Server, spec: ModelSpec, tmp_path: Path, length: str | None, shown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.length = length
@@ -116,11 +114,11 @@ def test_a_server_that_does_not_tell_the_length_is_read_to_its_end(
     assert download_weights(spec, folder=tmp_path).read_bytes() == CONTENT
 
 
-def test_a_wrong_hash_keeps_nothing(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
+def test_a_file_with_a_wrong_hash_is_deleted(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
     server.content = b"<html>Please sign in to the network</html>"
     with pytest.raises(HashMismatchError, match=DIGEST[:10]):
         download_weights(spec, folder=tmp_path)
-    assert left_behind(tmp_path) == set()
+    assert suffixes_left(tmp_path) == set()
 
 
 def test_a_damaged_file_in_the_cache_is_replaced(spec: ModelSpec, tmp_path: Path) -> None:
@@ -129,16 +127,16 @@ def test_a_damaged_file_in_the_cache_is_replaced(spec: ModelSpec, tmp_path: Path
     assert download_weights(spec, folder=tmp_path).read_bytes() == CONTENT
 
 
-def test_a_missing_file_is_not_asked_for_again(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
+def test_a_missing_file_is_not_retried(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
     server.status = 404
     with pytest.raises(DownloadError, match="404") as caught:
         download_weights(spec, folder=tmp_path)
     assert not caught.value.retryable
     assert len(server.requests) == 1
-    assert left_behind(tmp_path) == set()
+    assert suffixes_left(tmp_path) == set()
 
 
-def test_a_busy_server_is_asked_again(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
+def test_a_busy_server_is_retried(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
     server.status = 503
     with pytest.raises(DownloadError, match="503") as caught:
         download_weights(spec, folder=tmp_path)
@@ -146,9 +144,9 @@ def test_a_busy_server_is_asked_again(server: Server, spec: ModelSpec, tmp_path:
     assert len(server.requests) == 3
 
 
-def test_offline_says_where_to_get_the_file_and_how_to_pass_it(tmp_path: Path) -> None:
-    with Server() as nobody_serves_it:
-        port = nobody_serves_it.server_port
+def test_offline_the_hint_names_the_url_the_cache_path_and_the_option(tmp_path: Path) -> None:
+    with Server() as closed_server:
+        port = closed_server.server_port
     spec = spec_for(port)
     assert spec.weights is not None
     with pytest.raises(DownloadError) as caught:
@@ -159,8 +157,8 @@ def test_offline_says_where_to_get_the_file_and_how_to_pass_it(tmp_path: Path) -
     assert "--weights FILE" in text
 
 
-def test_a_model_without_published_weights_says_so() -> None:
-    with pytest.raises(NoPublishedWeightsError, match="no weights are known to the registry for cifar10_plain9_b2"):
+def test_a_model_without_published_weights_is_an_error() -> None:
+    with pytest.raises(NoPublishedWeightsError, match="the registry has no weights for cifar10_plain9_b2"):
         download_weights(builtin_registry()["cifar10_plain9_b2"])
 
 
@@ -173,13 +171,13 @@ def test_a_folder_that_cannot_be_written_is_an_error(server: Server, spec: Model
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device on which no space is left")
-def test_a_full_disk_is_not_blamed_on_the_network(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
+def test_a_full_disk_is_not_reported_as_a_network_error(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
     assert spec.weights is not None
     (tmp_path / f"{spec.weights.file_name}.part").symlink_to("/dev/full")
     with pytest.raises(DownloadError, match=r"cannot read or write in .*No space left") as caught:
         download_weights(spec, folder=tmp_path)
     assert not caught.value.retryable
-    assert len(server.requests) == 1, "asking again makes no room"
+    assert len(server.requests) == 1, "a retry cannot help"
 
 
 def test_a_file_in_the_cache_that_cannot_be_read_is_an_error(
@@ -198,23 +196,21 @@ def test_a_file_in_the_cache_that_cannot_be_read_is_an_error(
         download_weights(spec, folder=tmp_path)
 
 
-def test_a_network_without_a_route_is_asked_again(
-    spec: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
+def test_an_unreachable_network_is_retried(spec: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = []
 
     def unreachable(request: urllib.request.Request, timeout: float) -> None:
-        asked.append(request.full_url)
+        requests.append(request.full_url)
         raise OSError(errno.EHOSTUNREACH, "No route to host")
 
     monkeypatch.setattr(urllib.request, "urlopen", unreachable)
-    with pytest.raises(DownloadError, match=r"(?s)downloaded: .*No route to host.*on a machine with") as caught:
+    with pytest.raises(DownloadError, match=r"(?s)cannot download.*No route to host.*on a machine with") as caught:
         download_weights(spec, folder=tmp_path)
     assert caught.value.retryable
-    assert len(asked) == 3
+    assert len(requests) == 3
 
 
-def test_a_line_that_breaks_while_reading_is_resumed(
+def test_a_connection_that_fails_while_reading_is_resumed(
     server: Server, spec: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, reads = HTTPResponse.read, []

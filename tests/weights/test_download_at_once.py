@@ -1,4 +1,4 @@
-"""Processes that want the same file at the same moment."""
+"""Several processes download the same file at the same time."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ filelock.FileLock = lambda path: contextlib.nullcontext()
 """
 
 
-def ask_at_once(server: Server, folder: Path, program: str) -> list[str]:
-    """What each worker prints; all are ready before the first may start, and the server takes its time."""
+def download_at_once(server: Server, folder: Path, program: str) -> list[str]:
+    """Start all workers, let them download at the same time from a slow server, and return what each prints."""
     server.delay = 1.0
     url = f"http://127.0.0.1:{server.server_port}/net.pth"
     source = WeightsSource(url=url, sha256_prefix=DIGEST[:10], licence="none")
@@ -46,15 +46,15 @@ def ask_at_once(server: Server, folder: Path, program: str) -> list[str]:
     return [worker.communicate(timeout=120)[0] for worker in workers]
 
 
-def test_processes_that_ask_at_once_download_once(tmp_path: Path) -> None:
+def test_processes_that_start_together_download_once(tmp_path: Path) -> None:
     with serving() as server:
-        assert ask_at_once(server, tmp_path, WORKER) == [f"{len(CONTENT)}\n"] * WORKERS
+        assert download_at_once(server, tmp_path, WORKER) == [f"{len(CONTENT)}\n"] * WORKERS
         assert len(server.requests) == 1
     assert {path.suffix for path in tmp_path.iterdir()} - {".lock"} == {".pth"}
 
 
-def test_without_a_lock_they_would_not(tmp_path: Path) -> None:
-    """Or the test above would prove nothing."""
+def test_without_a_lock_they_download_more_than_once(tmp_path: Path) -> None:
+    """Shows that the test above can fail."""
     with serving() as server:
-        ask_at_once(server, tmp_path, WITHOUT_LOCKS + WORKER)
+        download_at_once(server, tmp_path, WITHOUT_LOCKS + WORKER)
         assert len(server.requests) > 1

@@ -1,4 +1,4 @@
-"""Attention as a linear map of its values, and the positions that tokens are told."""
+"""Attention that is linear in its values, and the positional embedding of tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Attention", "PositionalEmbedding"]
 
 
 class Attention(nn.Module):
-    """out(A(x) · v(x)) with A = softmax(q kᵀ / √d): linear in v, and A a constant in eval mode."""
+    """to_out(A(x) · v(x)) with A = softmax(q kᵀ / √d) per head. In eval mode A is frozen, so A · v is linear in x."""
 
     def __init__(self, dim: int, heads: int, *, b: float = 2.0, max_out: int = 1) -> None:
         super().__init__()
@@ -34,9 +34,9 @@ class Attention(nn.Module):
 
 
 class PositionalEmbedding(nn.Module):
-    """Adds [sin cω, cos cω, sin rω, cos rω] to the token at row r and column c; tokens go row by row.
+    """Add [sin cω, cos cω, sin rω, cos rω] to the token at row r and column c. Tokens are in row-major order.
 
-    Published models were trained with a table computed in float32, so it is float32 until the end.
+    The table is computed in float32 for every dtype, because the published models were trained with such a table.
     """
 
     def forward(self, tokens: Tensor, rows: int, columns: int) -> Tensor:

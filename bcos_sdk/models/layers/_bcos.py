@@ -1,4 +1,7 @@
-"""The B-cos transform: y = |cos(x, w)|^(B−1) · ŵᵀx with ŵ = w/‖w‖, once per unit and location."""
+"""The B-cos transform, y = |cos(x, w)|^(B−1) · ŵᵀx with ŵ = w/‖w‖ for each unit and location; and the logit layer.
+
+In eval mode the factor |cos|^(B−1) is frozen, so that the layer is linear in x.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["BcosConv2d", "BcosLinear"]
+__all__ = ["BcosConv2d", "BcosLinear", "LogitLayer"]
 
 _COSINE_EPS = 1e-6
-_PATCH_EPS = 1e-6  # under the root of a convolution's patch norm
-_VECTOR_EPS = 1e-12  # beside the norm of a linear layer's input
+_PATCH_EPS = 1e-6  # added under the square root of a convolution's patch norm
+_VECTOR_EPS = 1e-12  # added to the norm of a linear layer's input
 
 
 class BcosConv2d(nn.Module):
-    """A convolution whose every output is scaled by |cos|^(B−1) of its filter with its patch.
+    """Convolution with unit-norm filters, each output scaled by |cos|^(B−1) of the angle between filter and patch.
 
-    With `max_out` M each output is the largest of M units. Groups have patch norms of their own.
+    With `max_out` M each output is the largest of M units. Each group has its own patch norm.
     """
 
     def __init__(
@@ -50,7 +53,7 @@ class BcosConv2d(nn.Module):
         return linear * _dynamic_scale(linear, norm, self.b, frozen=not self.training)
 
     def _patch_norm(self, x: Tensor) -> Tensor:
-        """sqrt(Σ x² + ε) over the patch under the filter; zeros outside the image, as the filter sees it."""
+        """sqrt(Σ x² + ε) over the patch of each output location. Padding counts as zeros, as in the convolution."""
         conv = self.linear
         groups, units = conv.groups, conv.out_channels // self.max_out // conv.groups
         energy = x.square()
@@ -67,7 +70,7 @@ class BcosConv2d(nn.Module):
 
 
 class BcosLinear(nn.Module):
-    """The B-cos transform of vectors along the last axis."""
+    """The B-cos transform of the vectors along the last axis."""
 
     def __init__(self, in_features: int, out_features: int, *, b: float = 2.0, max_out: int = 1) -> None:
         super().__init__()
@@ -87,8 +90,23 @@ class BcosLinear(nn.Module):
         return f"b={self.b:g}, max_out={self.max_out}"
 
 
+class LogitLayer(nn.Module):
+    """logits = x / temperature + bias, with constant temperature and bias."""
+
+    def __init__(self, bias: float, temperature: float = 1.0) -> None:
+        super().__init__()
+        self.bias = bias
+        self.temperature = temperature
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / self.temperature + self.bias
+
+    def extra_repr(self) -> str:
+        return f"bias={self.bias:g}, temperature={self.temperature:g}"
+
+
 class _UnitConv2d(nn.Conv2d):
-    """A convolution with filters of unit norm; a filter of zeros stays zero."""
+    """Convolution with filters normalised to unit length. A filter of zeros stays zero."""
 
     def forward(self, x: Tensor) -> Tensor:
         weight = _unit_rows(self.weight.flatten(1)).view_as(self.weight)
@@ -96,7 +114,7 @@ class _UnitConv2d(nn.Conv2d):
 
 
 class _UnitLinear(nn.Linear):
-    """A linear map with rows of unit norm; a row of zeros stays zero."""
+    """Linear map with rows normalised to unit length. A row of zeros stays zero."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, _unit_rows(self.weight))
@@ -108,14 +126,14 @@ def _check(b: float, max_out: int) -> None:
 
 
 def _largest_unit(units: Tensor, max_out: int, dim: int) -> Tensor:
-    """MaxOut: the largest of each `max_out` neighbours, by signed value."""
+    """MaxOut: the largest of each `max_out` consecutive units, by signed value."""
     if max_out == 1:
         return units
     return torch.unflatten(units, dim, (-1, max_out)).max(dim + 1 if dim >= 0 else dim).values
 
 
 def _dynamic_scale(linear: Tensor, norm: Tensor, b: float, *, frozen: bool) -> Tensor:
-    """|cos|^(B−1); frozen it is a constant, which makes the layer linear in its input."""
+    """|cos|^(B−1), detached if `frozen`. Frozen, it makes the layer linear in its input."""
     scale = linear.abs() / norm if b == 2 else ((linear / norm).abs() + _COSINE_EPS).pow(b - 1)
     scale = _as_dtype(scale, linear.dtype)
     return scale.detach() if frozen else scale
@@ -126,9 +144,9 @@ def _unit_rows(weight: Tensor) -> Tensor:
 
 
 def _at_least_float32(x: Tensor) -> Tensor:
-    """Half precision ends at 65504, which Σ x² passes, and rounds the ε beside a norm to zero."""
+    """Cast half precision to float32: in fp16, Σ x² exceeds the largest value 65504, and ε is rounded to zero."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def _as_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
-    return x if x.dtype == dtype else x.to(dtype)  # no cast, even an idle one, in a captured graph
+    return x if x.dtype == dtype else x.to(dtype)  # a cast to the same dtype would still be a node in a captured graph

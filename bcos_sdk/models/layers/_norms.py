@@ -1,7 +1,7 @@
-"""Normalisation: y = γ · (x − mean) / sqrt(var + eps) + β, with var a constant in eval mode.
+"""Norms: y = γ · (x − mean) / sqrt(var + eps) + β. In eval mode var is frozen, so that y is affine in x.
 
-The mean is linear in x and stays live. *Uncentred* norms divide by the same standard deviation, that
-around the mean, but do not subtract the mean: without β they keep a network free of biases.
+The mean is linear in x and stays live. *Uncentred* norms do not subtract the mean, but use the same variance around
+the mean. An uncentred norm without β adds no bias term.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TOKEN_NORM = NormConfig(kind="position", bias=False)
 
 
 def make_norm(channels: int, config: NormConfig) -> nn.Module:
-    """The norm of a feature map [N, channels, H, W] that the config describes."""
+    """Return the norm that the config describes, for feature maps [N, channels, H, W]."""
     if config.kind == "none":
         return nn.Identity()
     if config.kind in ("batch", "all"):
@@ -30,7 +30,7 @@ def make_norm(channels: int, config: NormConfig) -> nn.Module:
 
 
 class _Norm(nn.Module):
-    """Shared by all: γ and β, and normalisation by the statistics over `dims`."""
+    """Base of all norms: γ, β, and normalisation by the statistics over the axes `dims`."""
 
     dims: tuple[int, ...]
 
@@ -67,7 +67,7 @@ class _Norm(nn.Module):
 
 
 class TokenNorm(_Norm):
-    """Statistics over the features of each token of [..., tokens, features]; no bias."""
+    """Statistics over the features of each token of [..., tokens, features]. It has no β."""
 
     dims = (-1,)
 
@@ -79,13 +79,13 @@ class TokenNorm(_Norm):
 
 
 class _PositionNorm(_Norm):
-    """Statistics over the channels at each location."""
+    """Statistics over the channels, separately at each location."""
 
     dims = (1,)
 
 
 class _GroupNorm(_Norm):
-    """Statistics over each group of channels and all locations; one group: layer, C groups: instance."""
+    """Statistics over each group of channels and all locations. Layer norm: one group. Instance norm: C groups."""
 
     dims = (2, 3, 4)
 
@@ -100,7 +100,7 @@ class _GroupNorm(_Norm):
 
 
 class _RunningNorm(_Norm):
-    """Statistics over the batch, per channel or over all; running averages of them in eval mode."""
+    """Statistics over the batch, per channel or over all channels. Eval mode uses their running averages."""
 
     momentum = 0.1
     running_mean: Tensor
@@ -125,8 +125,8 @@ class _RunningNorm(_Norm):
 
     @torch.no_grad()
     def _track(self, x: Tensor) -> None:
-        # Centred norms track the unbiased variance and uncentred ones the biased: so do the
-        # published models, and their running variances only mean the same if ours do too.
+        # As in the published models, centred norms track the unbiased variance and uncentred ones the biased
+        # variance. Otherwise their stored running variances would have another meaning here.
         self.num_batches_tracked += 1
         self.running_var.lerp_(x.var(self.dims, correction=int(self.centred)).view(-1), self.momentum)
         if self.centred:

@@ -1,4 +1,4 @@
-"""The report: ratios are quotients of what was measured, and words and pictures show the same figures."""
+"""The report: its ratios, and the tables and plots that show them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 from PIL import Image
 from support.reports import model_record, sample_report
 
-from bcos_sdk.cli.benchmark import Report
-from bcos_sdk.cli.benchmark._goals import GOALS
-from bcos_sdk.cli.benchmark._plot import draw_plot
-from bcos_sdk.cli.benchmark._tables import (
+from bcos_sdk.cli.benchmark import (
+    GOALS,
+    Report,
     Table,
-    describe,
+    describe_timing,
+    draw_plot,
     goal_table,
     machine_rows,
     model_title,
@@ -57,7 +57,7 @@ def test_ratios(what: str, device: str, batch: int, to_conventional: float, refe
     assert model.reference_to(timing) == (None if reference_to is None else pytest.approx(reference_to))
 
 
-def test_others_are_not_compared_with_the_reference() -> None:
+def test_only_our_times_are_compared_with_the_reference() -> None:
     model = model_record()
     timing = model.find("conventional", "forward", "openvino", 1)
     assert timing is not None
@@ -65,7 +65,7 @@ def test_others_are_not_compared_with_the_reference() -> None:
     assert model.reference_to(timing) is None
 
 
-def test_the_folder_with_and_without_its_start() -> None:
+def test_the_folder_with_and_without_the_cold_start() -> None:
     folder = model_record().devices["cpu"].folder
     assert folder is not None
     assert (folder.images_per_second, folder.efficiency, folder.efficiency_without_start) == (20.0, 0.8, 1.0)
@@ -88,21 +88,21 @@ def test_tables_show_the_figures() -> None:
     assert list(eight.values())[2:] == ["1.12", "2.50", "2.22", "1.05", "–"]
 
 
-def test_a_busy_machine_is_told() -> None:
+def test_a_busy_machine_is_marked() -> None:
     report = sample_report()
-    assert "load before" not in dict(machine_rows(report)), "not every system says"
-    for load, shown in ((0.5, "0.5"), (0.6, "0.6: busy with other things, these ratios say little")):
+    assert "load before" not in dict(machine_rows(report)), "not every system reports the load"
+    for load, shown in ((0.5, "0.5"), (0.6, "0.6: the machine was busy, the ratios are unreliable")):
         machine = report.machine.model_copy(update={"load": load, "cores": 2})
         rows = dict(machine_rows(report.model_copy(update={"machine": machine})))
         assert rows["load before"] == shown
 
 
-def test_every_contender_has_a_name_of_its_own() -> None:
-    names = [(describe(timing), timing.batch) for timing in model_record().timings]
+def test_every_case_has_a_unique_name() -> None:
+    names = [(describe_timing(timing), timing.batch) for timing in model_record().timings]
     assert len(set(names)) == len(names)
 
 
-def test_goals_are_judged_by_the_models_and_devices_that_they_name() -> None:
+def test_goals_use_the_fp32_figures_of_their_model_on_each_device() -> None:
     report = sample_report(model_record(), model_record("vgg11_bnu"), model_record("densenet121", precision="fp16"))
     table = goal_table(report)
     assert len(table[1]) == len(GOALS) + 1
@@ -116,7 +116,7 @@ def test_goals_are_judged_by_the_models_and_devices_that_they_name() -> None:
     batched = "reference's batched explain ÷ explain, batch 8"
     assert shown[batched, "resnet50"] == ["≥ 1.5", "1.40, missed", "2.80, met"]
     assert shown[batched, "vgg11_bnu"] == ["≥ 1.4", "1.40, met", "2.80, met"]
-    assert shown[batched, "densenet121"] == ["≥ 1.4", "–", "–"], "in half it is another thing"
+    assert shown[batched, "densenet121"] == ["≥ 1.4", "–", "–"], "goals are for fp32 only"
     assert shown["five explanations of one image ÷ one", "resnet50"][1] == "4.00, missed"
     assert shown["folder throughput ÷ engine on ready arrays", "resnet50"][1] == "0.80, missed"
     assert shown["peak memory ÷ reference's batched explain", "resnet50"][1] == "0.50, met"
@@ -125,7 +125,7 @@ def test_goals_are_judged_by_the_models_and_devices_that_they_name() -> None:
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
-def test_the_plot_is_drawn_and_always_the_same(tmp_path: Path, suffix: str) -> None:
+def test_the_plot_of_a_report_is_always_the_same_file(tmp_path: Path, suffix: str) -> None:
     report = sample_report(model_record(), model_record("vgg11_bnu"))
     for name in ("one", "two"):
         draw_plot(report, tmp_path / f"{name}{suffix}")

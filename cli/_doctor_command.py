@@ -1,4 +1,4 @@
-"""`bcos-sdk doctor`: what is installed, and which devices really work."""
+"""`bcos-sdk doctor`: show what is installed, and test which devices work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bcos_sdk._extras import installed_version
 from bcos_sdk._paths import cache_dir, store_dir
 from bcos_sdk.backends import check_device, list_devices, probe_driver
 from bcos_sdk.bundle import stored_bundles
-from bcos_sdk.cli._tables import pairs
+from bcos_sdk.cli._common import json_option, pairs
 
 __all__ = ["doctor"]
 
@@ -32,10 +32,10 @@ _PACKAGES = (
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@json_option
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:
-    """Say what is installed, what the driver says, and which devices a model can run on.
+    """Show the installed packages, the NVIDIA driver, and which devices can run a model.
 
     Exit code 1 if no device works.
 
@@ -52,14 +52,14 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
 
 
 def examine() -> dict[str, Any]:
-    """Everything that the command shows."""
+    """Collect everything that the command prints."""
     packages = {name: installed_version(name) for name in _PACKAGES}
     driver = probe_driver()
     warnings = []
     if packages["onnxruntime"] and packages["onnxruntime-gpu"]:
         warnings.append(
             "onnxruntime and onnxruntime-gpu are both installed and overwrite each other: uninstall both, "
-            "then install one of 'bcos-sdk[cpu]' and 'bcos-sdk[gpu]'"
+            "then install either 'bcos-sdk[cpu]' or 'bcos-sdk[gpu]'"
         )
     return {
         "python": platform.python_version(),

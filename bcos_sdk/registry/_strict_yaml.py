@@ -1,4 +1,4 @@
-"""YAML text → plain values, with every key standing once and no anchor that holds itself."""
+"""Parse YAML to plain values. Duplicate keys and anchors that contain themselves are errors."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _MERGE_TAG = "tag:yaml.org,2002:merge"
 
 
 def parse_yaml(text: str, *, source: str) -> Any:
-    """The document as dicts, lists and scalars, or a `RegistryError`."""
+    """Return the document as dicts, lists and scalars, or raise `RegistryError`."""
     try:
-        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader underneath
+        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - it is a subclass of SafeLoader
     except RecursionError as error:
-        raise RegistryError(f"{source} is not valid YAML: it nests too deeply", source=source) from error
-    except Exception as error:  # beside YAMLError, PyYAML meets odd scalars with whatever they lead it into
+        raise RegistryError(f"{source} is not valid YAML: it is nested too deeply", source=source) from error
+    except Exception as error:  # PyYAML raises many types for malformed scalars, not only YAMLError
         raise RegistryError(f"{source} is not valid YAML: {error}", source=source) from error
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Checks the composed nodes before anything is made of them.
+    """A SafeLoader that rejects duplicate keys and recursive anchors.
 
-    YAML lets a later key replace an earlier one in silence; a registry must not. Construction is too
-    late to see it: by then merge keys (`<<`) have put the merged keys beside a mapping's own.
+    PyYAML silently lets a later key replace an earlier one. The check runs on the composed nodes, before construction:
+    construction mixes the keys of merged mappings (`<<`) with the mapping's own keys.
     """
 
     def construct_document(self, node: yaml.Node) -> Any:
@@ -35,9 +35,9 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_document(node)
 
     def _check(self, node: yaml.Node, above: set[int], checked: set[int]) -> None:
-        """`above` are the nodes that hold this one; `checked` spares aliases a second visit."""
+        """Check a node and its children. `above`: ids of the enclosing nodes. `checked`: ids of visited nodes."""
         if id(node) in above:
-            raise _refusal("an anchor holds itself", node)
+            raise _error("an anchor contains itself", node)
         if id(node) in checked or not isinstance(node, yaml.CollectionNode):
             return
         checked.add(id(node))
@@ -54,12 +54,12 @@ class _StrictLoader(yaml.SafeLoader):
         seen = set()
         for key_node, _ in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                continue  # a list or a mapping cannot be a key: construction says so
+                continue  # construction rejects lists and mappings as keys
             key = key_node.value if key_node.tag == _MERGE_TAG else self.construct_object(key_node)
             if key in seen:
-                raise _refusal(f"the key {key!r} stands twice", key_node)
+                raise _error(f"duplicate key {key!r}", key_node)
             seen.add(key)
 
 
-def _refusal(problem: str, node: yaml.Node) -> yaml.YAMLError:
+def _error(problem: str, node: yaml.Node) -> yaml.YAMLError:
     return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)

@@ -1,4 +1,4 @@
-"""`bcos-sdk models`: what the registry holds."""
+"""`bcos-sdk models`: list the registry, show one model, download its weights."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from typing import get_args
 import click
 from click.core import ParameterSource
 
-from bcos_sdk.cli._tables import columns, pairs
+from bcos_sdk.cli._common import columns, json_option, pairs
 from bcos_sdk.registry import LabelSet, ModelSpec, builtin_registry
 
 __all__ = ["models"]
 
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-
 
 @click.group(invoke_without_command=True)
-@click.option("--match", metavar="PATTERN", help="Only names like this, e.g. 'resnet*'.")
+@click.option("--match", metavar="PATTERN", help="Only names that match the pattern, e.g. 'resnet*'.")
 @click.option("--family", metavar="FAMILY", help="Only this architecture family, e.g. resnet.")
-@click.option("--dataset", type=click.Choice(get_args(LabelSet)), help="Only models of this data set.")
+@click.option("--dataset", type=click.Choice(get_args(LabelSet)), help="Only models with these labels.")
 @click.option("--published", is_flag=True, help="Only models with published weights.")
-@_as_json
+@json_option
 @click.pass_context
 def models(
     ctx: click.Context,
@@ -44,12 +42,12 @@ def models(
       bcos-sdk models show resnet152
     """
     if ctx.invoked_subcommand is not None:
-        _refuse_idle_options(ctx, ctx.invoked_subcommand)
+        _refuse_list_options(ctx, ctx.invoked_subcommand)
         return
     registry = builtin_registry()
     families = sorted({spec.family for spec in registry.values()})
     if family is not None and family not in families:
-        raise click.BadParameter(f"'{family}' is none of {', '.join(families)}", param_hint="--family")
+        raise click.BadParameter(f"unknown family {family!r}: choose from {', '.join(families)}", param_hint="--family")
     chosen = [
         spec
         for name, spec in registry.items()
@@ -66,8 +64,8 @@ def models(
     click.echo(f"{len(chosen)} of {len(registry)} models", err=True)
 
 
-def _refuse_idle_options(ctx: click.Context, subcommand: str) -> None:
-    """Options of the list do nothing for a subcommand, and must not do so in silence."""
+def _refuse_list_options(ctx: click.Context, subcommand: str) -> None:
+    """Raise if an option of the list stands before a subcommand, which would ignore it."""
     given = [
         option.opts[0]
         for option in ctx.command.params
@@ -75,28 +73,33 @@ def _refuse_idle_options(ctx: click.Context, subcommand: str) -> None:
     ]
     if given:
         raise click.UsageError(
-            f"{', '.join(given)} before '{subcommand}' would do nothing: "
-            f"see 'bcos-sdk models {subcommand} --help' for what may follow it"
+            f"{', '.join(given)} before '{subcommand}' has no effect. "
+            f"Options of '{subcommand}' follow it: see 'bcos-sdk models {subcommand} --help'"
         )
 
 
 @models.command()
 @click.argument("name")
-@_as_json
+@json_option
 def show(name: str, as_json: bool) -> None:
-    """Print everything that is known about one model."""
+    """Print the registry entry of one model."""
     spec = builtin_registry().find(name)
     click.echo(spec.model_dump_json(indent=2) if as_json else pairs(_details(spec)))
 
 
 @models.command()
 @click.argument("name")
-@click.option("--to", "folder", type=click.Path(file_okay=False, path_type=Path), help="Default: the cache.")
+@click.option(
+    "--to",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder to save to; default: the cache.",
+)
 def download(name: str, folder: Path | None) -> None:
-    """Fetch the published weights of a model and print where they are.
+    """Download the published weights of a model and print the path of the file.
 
-    What is in the cache is not fetched again: run this once where there is a network, e.g. while
-    building a container, and later runs need none.
+    Weights in the cache are not downloaded again. Run this once with network access, for example when you build a
+    container. Later runs need no network.
     """
     spec = builtin_registry().find(name)
     from bcos_sdk.weights import download_weights
@@ -147,7 +150,7 @@ def _details(spec: ModelSpec) -> list[tuple[str, str]]:
         ("note", figures.note or "-"),
         (
             "weights",
-            weights.url if weights else "built in" if spec.packaged else "no weights are known to the registry",
+            weights.url if weights else "built in" if spec.packaged else "the registry has no weights for this model",
         ),
         *([("  sha256", f"{weights.sha256_prefix}…"), ("  licence", weights.licence)] if weights else []),
         *([("  licence", spec.packaged.licence)] if spec.packaged else []),

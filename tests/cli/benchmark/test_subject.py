@@ -1,4 +1,4 @@
-"""Which model is meant: a path, a name of the registry, a name of the store."""
+"""Which model an argument means: a path, a registry name, a name in the store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.bundles import copy_of, small_bundle
 
-from bcos_sdk.cli.benchmark._subjects import check_subject, prepare_subject
+from bcos_sdk.cli.benchmark._subject import check_subject, prepare_subject
 from bcos_sdk.errors import BundleError, InputError, UnknownModelError
 
 
@@ -20,13 +20,13 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "store"
 
 
-def test_a_name_of_the_registry_is_built_even_if_the_store_has_one(store: Path) -> None:
+def test_a_registry_name_means_the_registry_even_if_the_store_has_that_name(store: Path) -> None:
     assert check_subject("resnet18", 8) is None
     (store.parent / "resnet50").mkdir()
-    assert check_subject("resnet50", 8) is None, "an empty folder is no bundle"
+    assert check_subject("resnet50", 8) is None, "an empty folder is not a bundle"
 
 
-def test_names_of_the_store_and_folders_are_taken_as_they_are(store: Path) -> None:
+def test_names_in_the_store_and_folders_are_bundles(store: Path) -> None:
     for model in ("mine", str(store / "resnet18"), "store/mine"):
         bundle = check_subject(model, 2)
         assert bundle is not None
@@ -36,12 +36,12 @@ def test_names_of_the_store_and_folders_are_taken_as_they_are(store: Path) -> No
     assert not (store.parent / "unused").exists()
 
 
-def test_what_does_not_exist_is_refused(store: Path) -> None:
+def test_missing_models_and_large_batches_are_refused(store: Path) -> None:
     with pytest.raises(UnknownModelError, match="Did you mean resnet18"):
         check_subject("resnet_18", 2)
     with pytest.raises(UnknownModelError):
         check_subject("x" * 5000, 2)
     with pytest.raises(BundleError, match="no such folder"):
         check_subject("store/nobody", 2)
-    with pytest.raises(InputError, match="at most 4, not of 9"):
+    with pytest.raises(InputError, match="at most 4, got a batch of 9"):
         check_subject("mine", 9)

@@ -1,4 +1,4 @@
-"""`bcos-sdk inspect`: what a bundle or an ONNX file holds."""
+"""`bcos-sdk inspect`: show the contents of a bundle or of an ONNX file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from bcos_sdk._extras import require
 from bcos_sdk.backends.tensorrt import EngineRecord, list_engines
 from bcos_sdk.bundle import Bundle, find_bundle
-from bcos_sdk.cli._tables import pairs
+from bcos_sdk.cli._common import json_option, pairs
 from bcos_sdk.contract import EXPLAIN_METADATA
 from bcos_sdk.errors import BundleError
 
@@ -21,9 +21,9 @@ __all__ = ["inspect"]
 
 @click.command()
 @click.argument("model", metavar="DIR|NAME|FILE.onnx")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@json_option
 def inspect(model: str, as_json: bool) -> None:
-    """Show what is in a bundle, or in one ONNX graph: heads, operators, sizes, and whether it explains.
+    """Show a bundle, or one ONNX graph: inputs, outputs, operators, sizes, and whether it explains.
 
     \b
     Examples:
@@ -51,14 +51,14 @@ def inspect(model: str, as_json: bool) -> None:
 
 
 def describe_graph(path: Path) -> dict[str, Any]:
-    """Inputs, outputs and operators of an ONNX file, without loading its weights."""
-    require("onnx", purpose="Looking into a graph")
+    """Return inputs, outputs and operators of an ONNX file. Its weights are not loaded."""
+    require("onnx", purpose="Inspecting a graph")
     import onnx
 
     try:
         model = onnx.load(path, load_external_data=False)
-    except Exception as error:  # what it raises on a file that is none has no common base
-        raise BundleError(f"{path} cannot be read as ONNX: {error}", source=str(path)) from error
+    except Exception as error:  # onnx raises unrelated types for invalid files
+        raise BundleError(f"cannot read {path} as ONNX: {error}", source=str(path)) from error
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     explains = EXPLAIN_METADATA in metadata
     return {
@@ -96,7 +96,7 @@ def _bundle_text(bundle: Bundle) -> str:
         ("bias terms", ", ".join(manifest.bias_terms)),
         ("largest batch", str(manifest.max_batch)),
         ("precision", f"{manifest.precision}, residual at export {worst:.1e}, tolerance {manifest.tolerance:.0e}"),
-        *([("in float", ", ".join(manifest.float_layers))] if manifest.float_layers else []),
+        *([("in float32", ", ".join(manifest.float_layers))] if manifest.float_layers else []),
         ("made with", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())),
         ("files", f"{len(manifest.files)}, {size:.1f} MB"),
         *(("engine", _engine_text(name, found)) for name, found in list_engines(bundle.engines).items()),

@@ -1,4 +1,4 @@
-"""What is compared is comparable: the same weights give the same explanations on both sides."""
+"""The compared cases do the same work: with the same weights they give the same logits and explanations."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from support.explaining import explain, random_image, relative_error
 
 from bcos_sdk._extras import installed_version
 from bcos_sdk.bundle import Bundle
-from bcos_sdk.cli.benchmark._contenders import (
-    conventional_contenders,
-    our_contenders,
-    reference_contenders,
-    without_comparison,
+from bcos_sdk.cli.benchmark import import_torchvision
+from bcos_sdk.cli.benchmark._cases import conventional_cases, our_cases, reason_not_compared, reference_cases
+from bcos_sdk.cli.benchmark._conventional import (
+    TORCHVISION_BUILDERS,
+    build_conventional,
+    export_conventional,
+    open_conventional,
 )
-from bcos_sdk.cli.benchmark._conventional import build_conventional, export_conventional, open_conventional
-from bcos_sdk.cli.benchmark._race import Contender
-from bcos_sdk.cli.benchmark._random_weights import random_network
-from bcos_sdk.cli.benchmark._reference import explain_in_batch, predict_in_batch
-from bcos_sdk.cli.benchmark._samples import sample_images, top_targets
-from bcos_sdk.cli.benchmark._subjects import Subject
-from bcos_sdk.cli.benchmark._torchvision import import_torchvision
+from bcos_sdk.cli.benchmark._reference import build_reference, explain_in_batch, predict_in_batch
+from bcos_sdk.cli.benchmark._subject import Subject, sample_images, top_targets
+from bcos_sdk.cli.benchmark._timing import Case
 from bcos_sdk.exporters import export
+from bcos_sdk.models import random_network
 from bcos_sdk.registry import InputSpec, builtin_registry
 
 REGISTRY = builtin_registry()
@@ -35,7 +34,7 @@ SIZE = (32, 32)
 
 @pytest.fixture(scope="module")
 def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
-    """ResNet-18 for small images, with the weights that it was exported with."""
+    """ResNet-18 for small images, with its weights."""
     spec = REGISTRY["resnet18"].model_copy(update={"input": InputSpec(size=SIZE, resize=None, crop=None)})
     network = random_network(spec)
     bundle = export(
@@ -44,16 +43,16 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     return Subject("resnet18", bundle, spec, 1.0, network.state_dict())
 
 
-def by_name(contenders: list[Contender]) -> dict[tuple[str, int], Contender]:
-    found: dict[tuple[str, int], Contender] = {(one.what, one.batch): one for one in contenders}
-    assert len(found) == len(contenders)
+def by_name(cases: list[Case]) -> dict[tuple[str, int], Case]:
+    found: dict[tuple[str, int], Case] = {(one.what, one.batch): one for one in cases}
+    assert len(found) == len(cases)
     return found
 
 
-def test_the_reference_explains_what_we_explain(subject: Subject) -> None:
-    theirs = by_name(list(reference_contenders(subject, [1, 2])))
+def test_the_reference_gives_our_logits_and_explanations(subject: Subject) -> None:
+    theirs = by_name(list(reference_cases(subject, [1, 2])))
     with ExitStack() as stack:
-        ours = by_name(list(our_contenders(subject, "cpu", 2, [1, 2], stack)))
+        ours = by_name(list(our_cases(subject, "cpu", 2, [1, 2], stack)))
         for batch in (1, 2):
             logits = torch.from_numpy(ours["forward", batch].run())
             assert relative_error(logits, theirs["forward", batch].run()) < 1e-5  # type: ignore[arg-type]
@@ -76,9 +75,7 @@ def logits_order(logits: object) -> list[int]:
     return order
 
 
-def test_batched_explanations_are_those_of_single_images(subject: Subject) -> None:
-    from bcos_sdk.cli.benchmark._reference import build_reference
-
+def test_explanations_of_a_batch_equal_those_of_single_images(subject: Subject) -> None:
     network = build_reference("resnet18")
     network.load_state_dict(subject.state)
     images = random_image(3, 32, dtype=torch.float32)
@@ -95,7 +92,7 @@ ONE_OF_EACH = ["resnext50_32x4d", "densenet121", "vgg11_bnu", "convnext_tiny", "
     "name",
     ["resnet18", "vitc_ti_patch1_14", *(pytest.param(name, marks=pytest.mark.full) for name in ONE_OF_EACH)],
 )
-def test_the_conventional_graph_is_the_torch_network(name: str, tmp_path: Path) -> None:
+def test_the_conventional_graph_equals_the_torch_network(name: str, tmp_path: Path) -> None:
     network = build_conventional(REGISTRY[name], SIZE)
     export_conventional(network, SIZE, tmp_path / "c.onnx")
     for device in ["cpu", *(["openvino"] if installed_version("openvino") else [])]:
@@ -110,16 +107,16 @@ def test_the_conventional_graph_is_the_torch_network(name: str, tmp_path: Path) 
     assert open_conventional(tmp_path / "c.onnx", "tensorrt", 2, 1000) is None
 
 
-def test_conventional_contenders_run(subject: Subject, tmp_path: Path) -> None:
-    found = list(conventional_contenders(subject, ["cpu"], 2, [1, 2], tmp_path))
+def test_conventional_cases_run(subject: Subject, tmp_path: Path) -> None:
+    found = list(conventional_cases(subject, ["cpu"], 2, [1, 2], tmp_path))
     assert [(one.device, one.batch) for one in found] == [("cpu", 1), ("cpu", 2)]
     assert found[1].run().shape == (2, 1000)  # type: ignore[attr-defined]
 
 
-def test_a_transformer_has_the_tokens_and_the_stem_of_ours() -> None:
+def test_the_conventional_transformer_has_our_tokens_and_stem() -> None:
     network = build_conventional(REGISTRY["vitc_ti_patch1_14"], (64, 64))
     kinds = [type(module).__name__ for module in network.conv_proj.modules()]
-    assert kinds.count("Conv2d") == 5, "four of the stem, one to the tokens"
+    assert kinds.count("Conv2d") == 5, "four in the stem, one that makes the tokens"
     assert kinds.count("BatchNorm2d") == 4
     assert network.seq_length == 4 * 4 + 1
     assert len(network.encoder.layers) == 11
@@ -128,43 +125,43 @@ def test_a_transformer_has_the_tokens_and_the_stem_of_ours() -> None:
 
 
 @pytest.mark.parametrize("spec", PUBLISHED, ids=lambda spec: str(spec.name))
-def test_every_published_model_has_both_counterparts(spec: object, subject: Subject) -> None:
+def test_every_published_model_can_be_compared_with_both(spec: object, subject: Subject) -> None:
     known = Subject(spec.name, subject.bundle, spec)  # type: ignore[attr-defined, arg-type]
-    assert without_comparison(known, "reference") is None
-    assert without_comparison(known, "conventional") is None
+    assert reason_not_compared(known, "reference") is None
+    assert reason_not_compared(known, "conventional") is None
 
 
-def test_conventional_networks_are_about_as_large_as_ours() -> None:
-    """Within the first convolution's three channels, norms and biases: a wrong depth or width would show."""
-    from bcos_sdk.cli.benchmark._conventional import _BUILDERS
-
+def test_conventional_networks_have_about_as_many_parameters_as_ours() -> None:
+    """They differ in three input channels, norms and biases. A wrong depth or width would differ by more than 3 %."""
     models = import_torchvision().models
-    for name, builder in _BUILDERS.items():
+    for name, builder in TORCHVISION_BUILDERS.items():
         with torch.device("meta"):
             network = getattr(models, builder)()
         count = sum(parameter.numel() for parameter in network.parameters())
         assert count == pytest.approx(REGISTRY[name].published.parameters, rel=0.03), name
 
 
-def test_what_has_no_counterpart_is_noted(subject: Subject) -> None:
+def test_models_that_cannot_be_compared_are_noted(subject: Subject) -> None:
     cifar = Subject("c", subject.bundle, REGISTRY["cifar10_resnet20"])
     own = Subject("own", subject.bundle, None)
-    assert "no entry point for cifar10_resnet20" in str(without_comparison(cifar, "reference"))
-    assert "torchvision has no network for cifar10_resnet20" in str(without_comparison(cifar, "conventional"))
-    assert "the registry knows no model 'own'" in str(without_comparison(own, "reference"))
+    assert "no entry point for cifar10_resnet20" in str(reason_not_compared(cifar, "reference"))
+    assert "torchvision has no network for cifar10_resnet20" in str(reason_not_compared(cifar, "conventional"))
+    assert "the registry has no model 'own'" in str(reason_not_compared(own, "reference"))
     tuned = subject.bundle.manifest.model_copy(update={"classes": 7})
     seven = Subject("resnet18", Bundle(subject.bundle.path, tuned), REGISTRY["resnet18"])
-    assert "resnet18 has another number of classes" in str(without_comparison(seven, "conventional"))
+    assert "resnet18 has 1000 classes in the registry, but the bundle has 7" in str(
+        reason_not_compared(seven, "conventional")
+    )
 
 
-def test_samples() -> None:
+def test_sample_images_and_targets() -> None:
     images = sample_images(2, (4, 6))
     assert images.shape == (2, 6, 4, 6)
     np.testing.assert_allclose(images[:, :3] + images[:, 3:], 1, atol=1e-6)
     assert top_targets(2, 3).tolist() == [[-1, -2, -3], [-1, -2, -3]]
 
 
-def test_random_networks_are_the_same_every_time_and_disturb_nobody() -> None:
+def test_random_networks_are_always_the_same_and_keep_the_global_random_state() -> None:
     spec = REGISTRY["cifar10_plain9_b2-nomaxout"]
     torch.manual_seed(5)
     expected = torch.rand(1)

@@ -1,4 +1,4 @@
-"""models.yaml → `Registry`: parse, expand families of variants, validate, name every faulty key."""
+"""Load `models.yaml` as a `Registry`: parse it, expand matrix entries, validate. An error names every faulty key."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from bcos_sdk.errors import RegistryError, UnknownModelError
+from bcos_sdk.registry._strict_yaml import parse_yaml
 from bcos_sdk.registry._variants import variants
-from bcos_sdk.registry._yaml import parse_yaml
 from bcos_sdk.registry.schema import ModelSpec
 
 __all__ = ["Registry", "builtin_registry", "load_registry"]
@@ -22,7 +22,7 @@ SCHEMA_VERSION = 1
 
 
 class Registry(Mapping[str, ModelSpec]):
-    """Models by name, in file order; an unknown name is an error that suggests the nearest."""
+    """Models by name, in file order. `find` suggests similar names for an unknown one."""
 
     def __init__(self, models: Mapping[str, ModelSpec]) -> None:
         self._models = dict(models)
@@ -37,28 +37,28 @@ class Registry(Mapping[str, ModelSpec]):
         return len(self._models)
 
     def find(self, name: str) -> ModelSpec:
-        """The model of that name, or an `UnknownModelError` with the closest names."""
+        """Return the model of that name, or raise `UnknownModelError` with similar names in the hint."""
         if name in self._models:
             return self._models[name]
         close = difflib.get_close_matches(name, self._models, n=3)
         known = f"Did you mean {' or '.join(close)}? " if close else ""
         raise UnknownModelError(
-            f"no model is called '{name}'", source=name, hint=f"{known}List them with: bcos-sdk models"
+            f"the registry has no model {name!r}", source=name, hint=f"{known}`bcos-sdk models` lists all models."
         )
 
 
 @cache
 def builtin_registry() -> Registry:
-    """The registry that ships with this package."""
+    """Return the registry of this package."""
     return _parse(files("bcos_sdk").joinpath("models.yaml").read_text("utf-8"), source="models.yaml")
 
 
 def load_registry(path: Path | str) -> Registry:
-    """A registry file of one's own, in the format of `models.yaml`."""
+    """Return the registry in your own file, which has the format of `models.yaml`."""
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise RegistryError(f"{path} cannot be read: {error}", source=str(path)) from error
+        raise RegistryError(f"cannot read {path}: {error}", source=str(path)) from error
     return _parse(text, source=str(path))
 
 
@@ -70,14 +70,14 @@ def _parse(text: str, *, source: str) -> Registry:
     for key, entry in document["models"].items():
         try:
             named_fields = list(variants(key, entry))
-        except (ValueError, RecursionError) as error:  # aliases can nest deeper than the text does
+        except (ValueError, RecursionError) as error:  # RecursionError: aliases can nest deeper than the text
             problems.append(f"models.{key}.matrix: {error}")
             continue
         for name, fields in named_fields:
             if name in models:
-                problems.append(f"models.{key}: a second model called '{name}'")
+                problems.append(f"models.{key}: the name {name!r} is used twice")
             elif "name" in fields:
-                problems.append(f"models.{name}.name: unknown key; the key of the entry is its name")
+                problems.append(f"models.{name}.name: unknown key; the name of a model is the key of its entry")
             else:
                 try:
                     models[name] = ModelSpec.model_validate({"name": name, **fields})
@@ -99,7 +99,7 @@ def _check_document(document: Any, source: str) -> None:
             problems.append("models: must be a mapping from name to model")
         else:
             problems += [
-                f"models.{name}: must be a mapping, and its name a string"
+                f"models.{name}: must be a mapping, and its key a string"
                 for name, entry in document["models"].items()
                 if not (isinstance(name, str) and isinstance(entry, dict))
             ]
@@ -109,7 +109,7 @@ def _check_document(document: Any, source: str) -> None:
 
 
 def _readable(error: ValidationError, prefix: str) -> list[str]:
-    """One line per fault: the key's path, what is wrong, and the value that is."""
+    """One line per fault: the path of the key, what is wrong, and the value."""
     lines = []
     for fault in error.errors(include_url=False):
         path = ".".join([prefix, *map(str, fault["loc"])])

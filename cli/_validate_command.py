@@ -1,10 +1,11 @@
-"""`bcos-sdk validate`: is this bundle what was exported, and does it say here what it said then?"""
+"""`bcos-sdk validate`: check that a bundle is unchanged and gives the exported outputs on a device."""
 
 from __future__ import annotations
 
 import click
 
 from bcos_sdk.bundle import find_bundle
+from bcos_sdk.cli._common import device_option, tf32_option
 from bcos_sdk.images import encode
 
 __all__ = ["validate"]
@@ -12,13 +13,13 @@ __all__ = ["validate"]
 
 @click.command()
 @click.argument("model", metavar="DIR|NAME")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, openvino, cuda, cuda:1, tensorrt, ...")
-@click.option("--tf32", is_flag=True, help="Let a GPU multiply with 11 binary digits: faster, less exact.")
+@device_option
+@tf32_option
 def validate(model: str, device: str, tf32: bool) -> None:
-    """Check the bundle DIR, or the export of that NAME: hashes, golden outputs, completeness.
+    """Check the bundle DIR, or the stored export NAME: file hashes, self-test, completeness.
 
-    Exit code 1 if a file was changed, 3 if logits or W(x) differ from those of the export, 4 if an explanation does not
-    add up.
+    The self-test compares logits and W(x) with the golden record of the bundle. Exit code 1 if a file was changed, 3 if
+    the self-test fails, 4 if an explanation is incomplete (does not add up to the logit).
 
     \b
     Examples:
@@ -33,8 +34,8 @@ def validate(model: str, device: str, tf32: bool) -> None:
         golden = bundle.golden()
         image = encode(golden.pixels)
         client.predict(image)
-        click.echo(f"ok  predict       golden logits reproduced on {client.device}")
+        click.echo(f"ok  predict       logits equal the golden record on {client.device}")
         (explained,) = client.explain(image, targets=golden.target)
-        click.echo(f"ok  explain       golden logits and W(x) reproduced on {client.device}")
+        click.echo(f"ok  explain       logits and W(x) equal the golden record on {client.device}")
         figures = explained.explanations[0].completeness
     click.echo(f"ok  completeness  residual {figures.relative_residual:.1e}, tolerance {figures.tolerance:.0e}")

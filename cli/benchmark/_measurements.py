@@ -1,15 +1,21 @@
-"""The report of a run: what was timed, on which machine, and the ratios that follow from it."""
+"""The records of a benchmark run: machine, times, memory, and the ratios computed from them."""
 
 from __future__ import annotations
 
+import os
+import platform
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
 from typing_extensions import Self
 
+from bcos_sdk._extras import installed_version
 from bcos_sdk.errors import InputError, first_faults
 
 __all__ = [
+    "ONNX_RUNTIME",
+    "TORCH",
     "Comparison",
     "DeviceRecord",
     "FolderRecord",
@@ -20,6 +26,7 @@ __all__ = [
     "Side",
     "Timing",
     "What",
+    "describe_machine",
 ]
 
 Comparison = Literal["reference", "conventional"]
@@ -27,8 +34,11 @@ Side = Literal["ours", "conventional", "reference"]
 What = Literal["forward", "explain", "explain top 5", "explain with picture", "client explain"]
 
 ONNX_RUNTIME = "cpu"
-"""The device on which the conventional network sets the scale."""
+"""The device whose time for the conventional network is the unit of the column "÷ conventional"."""
 TORCH = "torch"
+"""The device of the reference package."""
+
+_PACKAGES = ("bcos-sdk", "onnxruntime", "onnxruntime-gpu", "openvino", "torch", "torchvision", "bcos", "onnx", "numpy")
 
 
 class _Record(BaseModel):
@@ -36,7 +46,7 @@ class _Record(BaseModel):
 
 
 class Machine(_Record):
-    """Where the figures come from. It names no host and no folder."""
+    """Processor, system and package versions. It contains no host name and no path."""
 
     cpu: str
     cores: PositiveInt
@@ -44,23 +54,45 @@ class Machine(_Record):
     python: str
     packages: dict[str, str]
     load: NonNegativeFloat | None = None
-    """The load average of the minute before the run; None where the system does not say."""
+    """The load average of the minute before the run; None if the system does not report it."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether ratios are to be doubted: torch loses far more time to others on its cores than ONNX Runtime does."""
+        """Whether other processes make the ratios unreliable: they slow torch down far more than ONNX Runtime."""
         return self.load is not None and self.load > 0.25 * self.cores
 
 
+def describe_machine() -> Machine:
+    """Return the record of this machine."""
+    versions = {name: installed_version(name) for name in _PACKAGES}
+    return Machine(
+        cpu=_cpu_name(),
+        cores=os.cpu_count() or 1,
+        system=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(),
+        packages={name: version for name, version in versions.items() if version is not None},
+        load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+    )
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
 class ImportRecord(_Record):
-    """`import bcos_sdk` in a fresh process."""
+    """`import bcos_sdk` in a new process."""
 
     seconds: PositiveFloat
     imports_torch: bool
 
 
 class Timing(_Record):
-    """One contender at one batch size; the times are those of one image."""
+    """The time per image of one case at one batch size."""
 
     side: Side
     what: What
@@ -82,7 +114,7 @@ class FolderRecord(_Record):
     seconds: PositiveFloat
     cold_start_seconds: PositiveFloat
     bare_images_per_second: PositiveFloat
-    """What the engine alone does with ready arrays, just before and just after."""
+    """The throughput of the backend alone on arrays in memory, measured just before and just after."""
 
     @property
     def images_per_second(self) -> float:
@@ -90,18 +122,18 @@ class FolderRecord(_Record):
 
     @property
     def efficiency(self) -> float:
-        """Of the engine's own throughput, how much is left from decoding to the written result."""
+        """Throughput of the whole command ÷ throughput of the backend alone."""
         return self.images_per_second / self.bare_images_per_second
 
     @property
     def efficiency_without_start(self) -> float | None:
-        """The same without the time to the first result; None if that was all there was."""
+        """The efficiency without the cold start; None if the run took no longer than a cold start."""
         left = self.seconds - self.cold_start_seconds
         return self.images / left / self.bare_images_per_second if left > 0 else None
 
 
 class DeviceRecord(_Record):
-    """What was measured in processes of their own."""
+    """Measurements on one device that need a new process."""
 
     cold_start_seconds: PositiveFloat
     """From the start of Python to the first explanation."""
@@ -110,11 +142,11 @@ class DeviceRecord(_Record):
 
 
 class ModelRecord(_Record):
-    """Everything about one model."""
+    """All measurements of one model."""
 
     name: str
     architecture: str | None
-    """Its name in the registry, by which it was compared with others."""
+    """Its name in the registry, which selects the networks to compare with."""
     input_size: tuple[PositiveInt, PositiveInt]
     precision: str
     export_seconds: NonNegativeFloat | None
@@ -128,28 +160,29 @@ class ModelRecord(_Record):
         return next((one for one in self.timings if (one.side, one.what, one.device, one.batch) == wanted), None)
 
     def ratio(self, above: tuple[Side, What, str], below: tuple[Side, What, str], batch: int) -> float | None:
-        """The quotient of two medians of one run; None if one of them was not measured."""
+        """Median of `above` ÷ median of `below`; None if one of them was not measured."""
         numerator, denominator = self.find(*above, batch), self.find(*below, batch)
         return numerator.median_ms / denominator.median_ms if numerator and denominator else None
 
     def to_conventional(self, timing: Timing) -> float | None:
-        """How many times a forward of the conventional network in ONNX Runtime this takes."""
+        """This time ÷ the time of the conventional network's forward pass in ONNX Runtime."""
         below = self.find("conventional", "forward", ONNX_RUNTIME, timing.batch)
         return timing.median_ms / below.median_ms if below else None
 
     def reference_to(self, timing: Timing) -> float | None:
-        """How many times as long the reference package takes for the same; None if it has nothing of the kind."""
+        """The reference package's time for the same task ÷ this time; None if it was not measured."""
         same: What = "explain" if timing.what == "client explain" else timing.what
         theirs = self.find("reference", same, TORCH, timing.batch)
         return theirs.median_ms / timing.median_ms if theirs and timing.side == "ours" else None
 
     def memory_to_reference(self, device: str) -> float | None:
+        """Peak memory on the device ÷ peak memory of the reference package."""
         measured, theirs = self.devices.get(device), self.reference_peak_memory_mb
         return measured.peak_memory_mb / theirs if measured and theirs else None
 
 
 class Report(_Record):
-    """One run: every ratio in it is of times that were measured side by side."""
+    """One run. Every ratio is of times that were measured in this run, in one process."""
 
     schema_version: Literal[1] = 1
     machine: Machine
@@ -166,8 +199,8 @@ class Report(_Record):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """What `to_json` wrote."""
+        """Read the text that `to_json` returned."""
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            raise InputError(f"this is no report of a benchmark: {first_faults(error)}") from None
+            raise InputError(f"not a benchmark report: {first_faults(error)}") from None

@@ -1,4 +1,4 @@
-"""What the user names, as image files: files, folders, patterns, lists, stdin."""
+"""Find the image files that the arguments of a command name: files, folders, patterns, lists, stdin."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif"})
 
 @dataclass(frozen=True)
 class ImageFile:
-    """An image, and the name under which what belongs to it is written."""
+    """An image, and the unique name that its output files begin with."""
 
     path: Path
     name: str
 
 
 def find_images(sources: Iterable[str]) -> list[ImageFile]:
-    """Every image once, in a stable order, each with a name of its own."""
+    """Return every image once, in a stable order, each with a unique name."""
     found: dict[Path, str] = {}
     for path, name in _expand(sources):
         found.setdefault(path, name)
     if not found:
         raise InputError(
-            f"no images in {', '.join(sources)}",
-            hint=f"Folders are searched for files that end with {', '.join(sorted(SUFFIXES))}.",
+            f"found no images in {', '.join(sources)}",
+            hint=f"In folders, only files with these suffixes are found: {', '.join(sorted(SUFFIXES))}.",
         )
-    return list(_with_names_of_their_own(found))
+    return list(_with_unique_names(found))
 
 
 def _expand(sources: Iterable[str]) -> Iterator[tuple[Path, str]]:
@@ -48,9 +48,9 @@ def _expand(sources: Iterable[str]) -> Iterator[tuple[Path, str]]:
         elif Path(source).is_dir():
             yield from _in_folder(Path(source))
         elif Path(source).exists() or not glob.has_magic(source):
-            yield Path(source), Path(source).name  # what is missing is reported as the failure of that image
+            yield Path(source), Path(source).name  # a missing file is later reported as the failure of that image
         else:
-            matches = glob.glob(source, recursive=True)  # noqa: PTH207 - a pattern may begin anywhere
+            matches = glob.glob(source, recursive=True)  # noqa: PTH207 - the pattern may be absolute
             yield from ((Path(match), Path(match).name) for match in sorted(matches))
 
 
@@ -70,7 +70,7 @@ def _listed(lines: Iterable[str]) -> Iterator[tuple[Path, str]]:
 
 def _in_folder(folder: Path) -> Iterator[tuple[Path, str]]:
     def report(error: OSError) -> None:
-        click.echo(f"warning: cannot look into {error.filename}: {error.strerror}", err=True)
+        click.echo(f"warning: cannot read the folder {error.filename}: {error.strerror}", err=True)
 
     for parent, folders, files in os.walk(folder, onerror=report):
         folders.sort()
@@ -80,7 +80,7 @@ def _in_folder(folder: Path) -> Iterator[tuple[Path, str]]:
                 yield path, path.relative_to(folder).as_posix()
 
 
-def _with_names_of_their_own(found: dict[Path, str]) -> Iterator[ImageFile]:
+def _with_unique_names(found: dict[Path, str]) -> Iterator[ImageFile]:
     taken: set[str] = set()
     for path, name in found.items():
         unique, number = name, 1

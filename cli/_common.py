@@ -1,0 +1,96 @@
+"""What several commands share: options, parsers of option values, text tables, stages with times, output files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from bcos_sdk._files import atomic_write
+from bcos_sdk.errors import InputError, OutputError
+
+__all__ = [
+    "columns",
+    "device_option",
+    "json_option",
+    "output_file",
+    "pairs",
+    "parse_size",
+    "print_stages",
+    "read_labels",
+    "split_list",
+    "tf32_option",
+    "threads_option",
+]
+
+device_option = click.option(
+    "--device", default="auto", show_default=True, help="auto, cpu, openvino, cuda, cuda:1, tensorrt, ..."
+)
+threads_option = click.option("--threads", type=click.IntRange(1), help="CPU threads; default: one per core.")
+tf32_option = click.option(
+    "--tf32", is_flag=True, help="Let the GPU round the factors of products to TF32 (11 bits): faster, less exact."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """Split text at commas. Empty and repeated parts are left out."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[int, int] | None:
+    """Parse "224" or "224x320" to height and width."""
+    if text is None:
+        return None
+    sides = text.lower().split("x")
+    if len(sides) > 2 or not all(side.isdecimal() and int(side) for side in sides):
+        raise click.BadParameter(f"{text!r} is not a size: write 224, or 224x320 for height x width")
+    return int(sides[0]), int(sides[-1])
+
+
+def read_labels(path: Path) -> list[str]:
+    """Return the labels of a file with one label per line. Empty lines are left out."""
+    try:
+        return [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"cannot read {path}: {error}", source=str(path), hint="Pass a UTF-8 text file with one label per line."
+        ) from error
+
+
+def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Format a table: one line per row below a header, columns aligned."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in (header, *rows)]
+    return "\n".join(lines)
+
+
+def pairs(rows: Sequence[tuple[str, str]]) -> str:
+    """Format names and values: one line per pair, values aligned."""
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in rows)
+
+
+def print_stages() -> Callable[[str], None]:
+    """Return a function that prints a stage to stderr with the seconds since now."""
+    began = time.monotonic()
+
+    def progress(stage: str) -> None:
+        click.echo(f"[{time.monotonic() - began:6.1f} s] {stage}", err=True)
+
+    return progress
+
+
+@contextmanager
+def output_file(path: Path) -> Iterator[Path]:
+    """`with output_file(path) as partial:` write atomically, with an `OutputError` if the file cannot be written."""
+    try:
+        with atomic_write(path) as partial:
+            yield partial
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {path}: {error.strerror}", source=str(path), hint="Choose another path, or free some space."
+        ) from error

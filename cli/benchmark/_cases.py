@@ -1,0 +1,112 @@
+"""The cases that are timed: our backend and client, the conventional network, the reference package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bcos_sdk.backends import open_backend
+from bcos_sdk.cli.benchmark._measurements import TORCH, Comparison
+from bcos_sdk.cli.benchmark._subject import Subject, sample_images, top_targets
+from bcos_sdk.cli.benchmark._timing import Case
+from bcos_sdk.client import Client
+
+__all__ = ["conventional_cases", "our_cases", "reason_not_compared", "reference_cases"]
+
+_MANY_CLASSES = 5
+
+
+def our_cases(subject: Subject, device: str, threads: int, batches: Sequence[int], stack: ExitStack) -> Iterator[Case]:
+    """Yield the cases of the backend and of the client, on arrays in memory. `stack` closes both."""
+    manifest = subject.bundle.manifest
+    backend = stack.enter_context(closing(open_backend(subject.bundle, device, threads=threads)))
+    client = stack.enter_context(Client(subject.bundle.path, device=device, threads=threads, max_batch=max(batches)))
+    for batch in batches:
+        images = sample_images(batch, manifest.input.size)
+        explain = partial(backend.explain, images, top_targets(batch), weights=False)
+        yield Case("ours", "forward", device, batch, partial(backend.predict, images))
+        yield Case("ours", "explain", device, batch, explain)
+        yield Case("ours", "client explain", device, batch, partial(client.explain, list(images)))
+        if batch == 1:
+            yield Case("ours", "explain with picture", device, 1, partial(_with_picture, client, images))
+        if batch == 1 and manifest.ranks >= _MANY_CLASSES:
+            top = partial(backend.explain, images, top_targets(1, _MANY_CLASSES), weights=False)
+            yield Case("ours", "explain top 5", device, 1, top)
+
+
+def _with_picture(client: Client, images: npt.NDArray[np.float32]) -> Any:
+    (explained,) = client.explain(list(images), weights=True)
+    return explained.explanations[0].rgba()
+
+
+def conventional_cases(
+    subject: Subject, devices: Sequence[str], threads: int, batches: Sequence[int], folder: Path
+) -> Iterator[Case]:
+    """Yield the forward pass of the conventional network in ONNX Runtime, and on each other device that can run it."""
+    from bcos_sdk.cli.benchmark._conventional import build_conventional, export_conventional, open_conventional
+
+    assert subject.spec is not None
+    size = subject.bundle.manifest.input.size
+    path = folder / "conventional.onnx"
+    export_conventional(build_conventional(subject.spec, size), size, path)
+    for device in dict.fromkeys(["cpu", *devices]):
+        forward = open_conventional(path, device, threads, subject.bundle.manifest.classes)
+        for batch in batches if forward is not None else ():
+            images = np.ascontiguousarray(sample_images(batch, size)[:, :3])
+            assert forward is not None
+            yield Case("conventional", "forward", device, batch, partial(forward, images))
+
+
+def reference_cases(subject: Subject, batches: Sequence[int]) -> Iterator[Case]:
+    """Yield the reference package in torch: forward, explanations of a batch, and its `explain()` of one image."""
+    import torch
+
+    from bcos_sdk.cli.benchmark import _reference as reference
+    from bcos_sdk.models import calibrate
+
+    assert subject.spec is not None
+    size = subject.bundle.manifest.input.size
+    network = reference.build_reference(subject.spec.name)
+    if subject.state is not None:
+        network.load_state_dict(subject.state)
+    else:
+        calibrate(network, torch.from_numpy(sample_images(2, size)))
+    for batch in batches:
+        images = torch.from_numpy(sample_images(batch, size))
+        forward = partial(reference.predict_in_batch, network, images)
+        explain = partial(reference.explain_in_batch, network, images)
+        yield Case("reference", "forward", TORCH, batch, forward)
+        yield Case("reference", "explain", TORCH, batch, explain)
+        if batch == 1:
+            picture = reference.explain_with_picture(network, images)
+            yield Case("reference", "explain with picture", TORCH, 1, picture)
+
+
+def reason_not_compared(subject: Subject, comparison: Comparison) -> str | None:
+    """Return why the model cannot be compared, as a note for the report; None if it can."""
+    if subject.spec is None:
+        return f"no comparison ({comparison}): the registry has no model {subject.name!r}"
+    if comparison == "reference":
+        from bcos_sdk.cli.benchmark._reference import has_reference
+
+        known, reason = has_reference(subject.spec.name), "the reference package has no entry point"
+    else:
+        from bcos_sdk.cli.benchmark._conventional import has_conventional
+
+        known = has_conventional(subject.spec, subject.bundle.manifest.input.size)
+        reason = "torchvision has no network"
+    if not known:
+        return f"no comparison ({comparison}): {reason} for {subject.spec.name}"
+    registered, exported = subject.spec.architecture.classes, subject.bundle.manifest.classes
+    if registered != exported:
+        return (
+            f"no comparison ({comparison}): {subject.spec.name} has {registered} classes in the registry, "
+            f"but the bundle has {exported}"
+        )
+    return None
