@@ -6,6 +6,7 @@ is *live*. They stay in the program until it has been transposed.
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -32,7 +33,7 @@ def capture(module: nn.Module, size: tuple[int, int], *, channels: int = 6) -> P
     try:
         with explanation_mode(module), torch.no_grad():
             exported = torch.export.export(module, (image,), dynamic_shapes=({0: batch},), strict=False)
-            captured = exported.module(check_guards=False)
+            captured = _unguarded_module(exported)
     except Exception as error:  # torch.export fails in as many ways as there are modules
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CaptureError(
@@ -62,6 +63,16 @@ def explanation_mode(module: nn.Module) -> Iterator[None]:
                     layer.set_explanation_mode(True)  # type: ignore[operator]
                     stack.callback(layer.set_explanation_mode, False)  # type: ignore[arg-type]
         yield
+
+
+def _unguarded_module(exported: torch.export.ExportedProgram) -> nn.Module:
+    """The exported program as a module that contains no checks of its input's shape.
+
+    torch 2.9 began to add the checks to the graph. Earlier versions have no argument that turns them off, and need none.
+    """
+    if "check_guards" in inspect.signature(exported.module).parameters:
+        return exported.module(check_guards=False)
+    return exported.module()
 
 
 def _to_program(captured: fx.GraphModule) -> Program:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from support.export_extra import torch
 
 from bcos_sdk import Client
 from bcos_sdk._paths import builtin_dir
@@ -27,8 +28,6 @@ SPEC = builtin_registry()[BUILTIN_MODEL]
 
 
 def test_the_bundle_is_made_from_the_weights_beside_it() -> None:
-    import torch
-
     network = load_model(SPEC)
     golden = open_bundle(builtin_bundle()).golden()
     rgb = torch.from_numpy(golden.pixels).permute(2, 0, 1)[None].double() / 255

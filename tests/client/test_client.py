@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from support.bundles import (
     LABELS,
@@ -21,6 +20,7 @@ from support.bundles import (
     random_pixels,
     small_bundle,
 )
+from support.export_extra import torch
 
 from bcos_sdk import Client, Contrast, Explained, Failure, Prediction
 from bcos_sdk.errors import (

@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-import torch
-from onnx import numpy_helper
 from support.bundles import copy_of, cropped, edit_manifest, random_pixels, sign_again, small_bundle, small_network
+from support.export_extra import export, numpy_helper, onnx, torch
 
 from bcos_sdk import Client, Explained, Failure
 from bcos_sdk.backends._graphs import GraphBackend
 from bcos_sdk.errors import BundleError, IncompleteExplanationError, SelfTestError
-from bcos_sdk.exporters import export
 from bcos_sdk.images import encode
 
 IMAGES = random_pixels(3)

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from pydantic import ValidationError
+from support.export_extra import torch
 
 from bcos_sdk.errors import BcosError, ImageTooLargeError, InputError, UnreadableImageError
 from bcos_sdk.images import decode, encode, is_one_image, load_image, source_name
