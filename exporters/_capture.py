@@ -68,7 +68,7 @@ def explanation_mode(module: nn.Module) -> Iterator[None]:
 def _unguarded_module(exported: torch.export.ExportedProgram) -> nn.Module:
     """The exported program as a module that contains no checks of its input's shape.
 
-    torch 2.9 began to add the checks to the graph. Earlier versions have no argument that turns them off, and need none.
+    Since torch 2.9 the graph contains these checks by default. Earlier versions have no such argument and no checks.
     """
     if "check_guards" in inspect.signature(exported.module).parameters:
         return exported.module(check_guards=False)

@@ -80,6 +80,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "full" in item.keywords and not config.getoption("--full"):
             item.add_marker(pytest.mark.skip(reason="full-size matrix: run `make test-full`"))
+        if "needs_torch" in item.keywords and not HAVE_TORCH:
+            item.add_marker(pytest.mark.skip(reason="needs torch: pip install 'bcos-sdk[export]'"))
         if "gpu" in item.keywords and (problem := probe_driver().problem):
             item.add_marker(pytest.mark.skip(reason=f"needs an NVIDIA GPU, but {problem}: run `make test-gpu` on one"))
 

@@ -57,6 +57,7 @@ def test_what_does_not_add_up_is_exit_code_4(bundle: Path) -> None:
     assert "[explanation_incomplete]" in result.stderr
 
 
+@pytest.mark.needs_torch
 def test_inspecting_a_bundle(bundle: Path) -> None:
     text = run("inspect", bundle).stdout
     for expected in (
@@ -74,6 +75,7 @@ def test_inspecting_a_bundle(bundle: Path) -> None:
     assert document["manifest"]["classes"] == 7
 
 
+@pytest.mark.needs_torch
 def test_inspecting_a_graph(bundle: Path, tmp_path: Path) -> None:
     found = json.loads(run("inspect", bundle / "explain.onnx", "--json").stdout)
     assert found["bias_terms"] == ["head.bias", "position"]
@@ -86,6 +88,7 @@ def test_inspecting_a_graph(bundle: Path, tmp_path: Path) -> None:
         assert "cannot be read as ONNX" in result.stderr
 
 
+@pytest.mark.needs_torch
 def test_the_doctor_knows_this_machine() -> None:
     result = run("doctor")
     assert result.exit_code == 0

@@ -171,6 +171,7 @@ def test_one_incomplete_image_does_not_lose_the_others(monkeypatch: pytest.Monke
         assert kinds(client.explain(IMAGES, on_error="return")) == [Explained, Failure, Explained]
 
 
+@pytest.mark.needs_torch
 def test_a_network_that_says_nothing_yet_can_be_run(tmp_path: Path) -> None:
     """Golden logits and W(x) of zero are no reason to fail."""
     network = copy.deepcopy(small_network())

@@ -24,6 +24,7 @@ def test_a_spec_survives_json() -> None:
         assert ModelSpec.model_validate_json(spec.model_dump_json()) == spec
 
 
+@pytest.mark.needs_torch
 def test_a_new_member_of_a_family_is_an_entry_and_nothing_else(tmp_path: Path) -> None:
     from bcos_sdk.models import build_model
 

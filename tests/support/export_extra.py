@@ -13,7 +13,7 @@ import pytest
 
 from bcos_sdk._extras import is_installed
 
-__all__ = ["HAVE_TORCH", "export", "import_reference", "numpy_helper", "onnx", "torch"]
+__all__ = ["HAVE_TORCH", "export", "import_reference", "load_model", "numpy_helper", "onnx", "torch"]
 
 HAVE_TORCH = is_installed("torch")
 _NEEDS_TORCH = "needs torch: pip install 'bcos-sdk[export]'"
@@ -23,6 +23,8 @@ class _Missing:
     """Skips the test that reads an attribute of it or calls it."""
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith(("_", "pytest")):  # pytest itself looks for these in every object of a test module
+            raise AttributeError(name)
         pytest.skip(_NEEDS_TORCH)
 
     def __call__(self, *_: Any, **__: Any) -> Any:
@@ -35,8 +37,9 @@ if TYPE_CHECKING or HAVE_TORCH:
     from onnx import numpy_helper
 
     from bcos_sdk.exporters import export
+    from bcos_sdk.weights import load_model
 else:
-    export = numpy_helper = onnx = torch = _Missing()
+    export = load_model = numpy_helper = onnx = torch = _Missing()
 
 
 def import_reference() -> None:

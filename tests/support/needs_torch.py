@@ -1,4 +1,4 @@
-"""`import support.needs_torch`, before the imports that need torch, skips a test module where torch is not installed."""
+"""Skip a test module where torch is not installed: import this before anything that needs torch."""
 
 import pytest
 

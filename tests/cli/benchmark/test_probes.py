@@ -17,6 +17,7 @@ from bcos_sdk.errors import InferenceError
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs the resource module")
 
 
+@pytest.mark.needs_torch
 def test_the_import_is_measured_in_a_process_without_torch() -> None:
     assert "torch" in sys.modules, "here it is"
     imported = _probes.measure_import()
@@ -75,6 +76,7 @@ def test_a_command_that_fails_is_no_measurement(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.needs_torch
 def test_the_machine_is_described_without_saying_whose_it_is() -> None:
     import platform
 
