@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from support.halves import layers_with_halves, misplaced_halves
-from support.members import MEMBERS, Size, build_member, images, prepare, write_graphs
+from support.members import MEMBERS, Size, images, member_graphs, prepare, write_graphs
 from support.walking import execute, parse
 
 from bcos_sdk.backends.tensorrt._process import run_worker
@@ -27,13 +27,13 @@ PUBLISHED += ["vitc_s_patch1_14"]
 ReportEngine = Callable[[str, int, float, int | None], None]
 
 
-def build(graph: Path, size: Size, precision: str, batch: int) -> tuple[int, float, int | None]:
+def build(graph: Path, folder: Path, size: Size, precision: str, batch: int) -> tuple[int, float, int | None]:
     """Plan size, seconds and peak memory of an engine with an open batch and open targets."""
     sample = [6, *size]
     profile = {"image": [[1, *sample], [batch, *sample], [batch, *sample]]}
     if graph.stem == "explain":
         profile["targets"] = [[1, 1], [batch, 1], [batch, batch]]
-    plan = graph.with_suffix(".plan")
+    plan = folder / f"{graph.stem}.plan"
     job: dict[str, Any] = {"task": "build", "flavour": "tensorrt_rtx", "graph": str(graph), "plan": str(plan)}
     began = time.monotonic()
     answer = run_worker(
@@ -46,15 +46,15 @@ def build(graph: Path, size: Size, precision: str, batch: int) -> tuple[int, flo
 @pytest.mark.parametrize("name", MEMBERS)
 def test_engines_of_every_family_are_built(name: str, precision: str, tmp_path: Path) -> None:
     size, _ = MEMBERS[name]
-    for graph in write_graphs(build_member(name), size, tmp_path, half=precision == "fp16")[:2]:
-        assert build(graph, size, precision, batch=4)[0] > 1000
+    for graph in member_graphs(name, half=precision == "fp16")[:2]:
+        assert build(graph, tmp_path, size, precision, batch=4)[0] > 1000
 
 
 @pytest.mark.parametrize("name", MEMBERS)
-def test_half_precision_reaches_products_alone_and_certificates_hold(name: str, tmp_path: Path) -> None:
+def test_half_precision_reaches_products_alone_and_certificates_hold(name: str) -> None:
     """Executed as TensorRT would, every product of half rounded once; ONNX Runtime on a CPU rounds none."""
     size, _ = MEMBERS[name]
-    predict, explain = map(parse, write_graphs(build_member(name), size, tmp_path, half=True)[:2])
+    predict, explain = map(parse, member_graphs(name, half=True)[:2])
     for parsed in (predict, explain):
         assert misplaced_halves(parsed) == []
         kinds = {kind for kind, _ in layers_with_halves(parsed)}
@@ -77,4 +77,4 @@ def test_engines_of_published_models_are_built(
     network = build_model(name)
     prepare(network, size)
     for graph in write_graphs(network, size, tmp_path, half=precision == "fp16")[:2]:
-        report_engine(f"{name} {graph.stem} {precision}", *build(graph, size, precision, batch=8))
+        report_engine(f"{name} {graph.stem} {precision}", *build(graph, tmp_path, size, precision, batch=8))
