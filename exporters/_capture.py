@@ -29,7 +29,8 @@ def capture(module: nn.Module, size: tuple[int, int], *, channels: int = 6) -> P
     if dtype not in (torch.float32, torch.float64):
         raise CaptureError(f"the module is in {dtype}", hint="Call .float() on it; precision is chosen after capture.")
     image = torch.rand(2, channels, *size, dtype=dtype)
-    batch = torch.export.Dim("batch", min=1)
+    # torch 2.6 captures a slice only if the batch size cannot be the largest int64.
+    batch = torch.export.Dim("batch", min=1, max=2**31)
     try:
         with explanation_mode(module), torch.no_grad():
             exported = torch.export.export(module, (image,), dynamic_shapes=({0: batch},), strict=False)
