@@ -53,7 +53,7 @@ test-torch: build/torch-$(TORCH)/.ready  ## the exporter's tests with another to
 build/torch-$(TORCH)/.ready: pyproject.toml constraints.txt
 	rm -rf $(@D)
 	$(PYTHON) -m venv $(@D)
-	grep --invert-match torch constraints.txt > $(@D)/constraints.txt
+	grep --invert-match "torch\|setuptools" constraints.txt > $(@D)/constraints.txt
 	$(@D)/bin/python -m pip install --quiet --constraint $(@D)/constraints.txt torch==$(TORCH) --editable '.[cpu,export,dev]'
 	$(@D)/bin/python -m pip install --quiet --constraint $(@D)/constraints.txt --no-deps \
 		bcos "torchvision==0.$$(($(word 2,$(subst ., ,$(TORCH))) + 15)).*"

@@ -56,7 +56,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_TABLES] = {title: {} for title in _COLUMNS}
     if BUNDLES not in os.environ:  # otherwise this is a worker process, or a folder of bundles was prepared
-        os.environ[BUNDLES] = config.stash[_FOLDER_TO_REMOVE] = tempfile.mkdtemp(prefix="bcos-sdk-test-")
+        os.environ[BUNDLES] = tempfile.mkdtemp(prefix="bcos-sdk-test-")
+        config.stash[_FOLDER_TO_REMOVE] = os.environ[BUNDLES]
     if config.getoption("--installed") is not None:
         if HAVE_TORCH:
             raise pytest.UsageError("--installed is for an environment without torch")
@@ -156,7 +157,7 @@ def _shortfall(config: pytest.Config) -> list[str]:
     wanted = config.getoption("--installed")
     if wanted is None:
         return []
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     passed = [report.nodeid for report in reporter.stats.get("passed", [])]
     problems = [f"no test of {path} passed" for path in config.args if not any(one.startswith(path) for one in passed)]
     if len(passed) < wanted:
