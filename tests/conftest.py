@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault(
-    "OMP_NUM_THREADS", "1"
-)  # before numpy and torch are imported: one worker per core, one thread each
+# One worker process per core, each with one thread. It has to be set before numpy and torch are imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import hypothesis
 import pytest
