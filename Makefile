@@ -4,9 +4,17 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 EXTRAS ?= cpu,openvino,export,trt-rtx,dev
 BENCH ?= resnet50 densenet121 convnext_tiny vitc_s_patch1_14 vgg11_bnu
+WORKERS ?= 2
+PYTHONS ?= 3.10 3.11 3.12 3.13
+TORCH ?= 2.6.0
+# What `make test-pythons` runs, and how many of these tests must pass, so that skipping too much is noticed.
+WITHOUT_TORCH := tests/bundle tests/cli tests/client tests/images tests/pictures tests/registry tests/results \
+	tests/test_builtin.py tests/test_errors.py tests/test_extras.py
+WITHOUT_TORCH_PASSED := 560
+PYTEST = $(BIN)/pytest -n $(WORKERS) --dist worksteal
 BINDINGS := tensorrt-cu12-bindings tensorrt-cu13-bindings
 
-.PHONY: demo test test-full test-gpu bench lint format clean
+.PHONY: demo test test-full test-pythons test-torch test-gpu bench lint format clean
 
 demo: $(READY)  ## from nothing to explanations of photographs
 	$(BIN)/bcos-sdk export cifar10_resnet18_w16 --force -o out/demo
@@ -14,10 +22,42 @@ demo: $(READY)  ## from nothing to explanations of photographs
 	@echo && echo "Now open out/report/report.html in a browser."
 
 test: lint  ## everything that CI checks
-	$(BIN)/pytest
+	$(PYTEST)
 
 test-full: lint  ## the same, and every published model at full size
-	$(BIN)/pytest --full
+	$(PYTEST) --full
+
+test-pythons: $(PYTHONS:%=test-python-%)  ## the tests that need no torch, with the wheel: make test-pythons PYTHONS="3.10 3.12"
+
+test-python-%: build/pythons/wheel build/pythons/bundles
+	rm -rf build/pythons/$*
+	$$(.ci/python $*) -m venv build/pythons/$*
+	build/pythons/$*/bin/python -m pip install --quiet --constraint constraints.txt \
+		"$$(echo build/pythons/wheel/*.whl)[cpu,openvino,parquet]" hypothesis matplotlib playwright pytest pytest-xdist
+	env -u PYTHONPATH BCOS_SDK_TEST_BUNDLES=$(CURDIR)/build/pythons/bundles build/pythons/$*/bin/pytest -n $(WORKERS) \
+		--installed $(WITHOUT_TORCH_PASSED) $(WITHOUT_TORCH)
+
+.PHONY: build/pythons/wheel build/pythons/bundles
+build/pythons/wheel: $(READY)
+	rm -rf $@
+	$(BIN)/python -m build --no-isolation --outdir $@ . > /dev/null
+
+build/pythons/bundles: $(READY)
+	rm -rf $@
+	PYTHONPATH=.:tests $(BIN)/python -m support.bundles $@
+
+# Each torchvision works with one torch only: 0.21 with 2.6, 0.22 with 2.7, and so on.
+test-torch: build/torch-$(TORCH)/.ready  ## the exporter's tests with another torch: make test-torch TORCH=2.8.0
+	build/torch-$(TORCH)/bin/pytest -n $(WORKERS) tests/exporters tests/models tests/weights
+
+build/torch-$(TORCH)/.ready: pyproject.toml constraints.txt
+	rm -rf $(@D)
+	$(PYTHON) -m venv $(@D)
+	grep --invert-match "torch\|setuptools" constraints.txt > $(@D)/constraints.txt
+	$(@D)/bin/python -m pip install --quiet --constraint $(@D)/constraints.txt torch==$(TORCH) --editable '.[cpu,export,dev]'
+	$(@D)/bin/python -m pip install --quiet --constraint $(@D)/constraints.txt --no-deps \
+		bcos "torchvision==0.$$(($(word 2,$(subst ., ,$(TORCH))) + 15)).*"
+	@touch $@
 
 test-gpu:  ## what needs an NVIDIA GPU, in an environment with CUDA and TensorRT
 	$(MAKE) VENV=.venv-gpu EXTRAS=gpu,export,trt,trt-rtx,dev .venv-gpu/.ready
@@ -31,6 +71,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	PYTHONPATH=tests $(BIN)/lint-imports --no-logo --no-cache
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

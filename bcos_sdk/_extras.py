@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from bcos_sdk.errors import MissingExtraError
 
-__all__ = ["installed_version", "is_installed", "require"]
+__all__ = ["installed_version", "is_installed", "require", "torch_support"]
 
 _EXTRA_OF_MODULE = {
     "bcos": "bench",
@@ -25,6 +26,10 @@ _EXTRA_OF_MODULE = {
     "torch": "export",
     "torchvision": "bench",
 }
+
+_TRIED_TORCH = ("2.6.0", "2.8.0", "2.13.0")
+"""The versions of torch, oldest first, with which `make test-torch TORCH=…` passes. The first one is the oldest
+supported one, as in the export extra of pyproject.toml."""
 
 
 def require(*modules: str, purpose: str) -> None:
@@ -53,3 +58,25 @@ def installed_version(distribution: str) -> str | None:
         return version(distribution)
     except PackageNotFoundError:
         return None
+
+
+def torch_support(installed: str) -> str:
+    """Whether the exporter was tested with this version of torch: "tried", or why not.
+
+    Versions are compared by their first two numbers: 2.8.1+cpu counts as tried if 2.8.0 was.
+    """
+    tried = [_minor(version) for version in _TRIED_TORCH]
+    oldest, newest = (".".join(map(str, version)) for version in (tried[0], tried[-1]))
+    if _minor(installed) in tried:
+        return "tried"
+    if _minor(installed) < tried[0]:
+        return f"older than the oldest supported {oldest}"
+    if _minor(installed) > tried[-1]:
+        return f"newer than the newest tried {newest}"
+    return f"not tried, but {oldest} and {newest} were"
+
+
+def _minor(version: str) -> tuple[int, int]:
+    """The first two numbers of a version."""
+    major, minor = re.findall(r"\d+", version)[:2]
+    return int(major), int(minor)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from bcos_sdk._extras import installed_version
+from bcos_sdk._extras import installed_version, torch_support
 from bcos_sdk._paths import cache_dir, store_dir
 from bcos_sdk.backends import check_device, list_devices, probe_driver
 from bcos_sdk.bundle import stored_bundles
@@ -66,6 +66,7 @@ def examine() -> dict[str, Any]:
         "platform": platform.platform(),
         "executable": sys.executable,
         "packages": packages,
+        "torch_support": torch_support(packages["torch"]) if packages["torch"] else None,
         "driver": driver.model_dump(mode="json"),
         "devices": {str(device): check_device(device) for device in list_devices()},
         "store": {"path": str(store_dir()), "models": stored_bundles()},
@@ -77,7 +78,10 @@ def examine() -> dict[str, Any]:
 def _text(found: dict[str, Any]) -> str:
     driver, store = found["driver"], found["store"]
     rows = [("python", f"{found['python']}  {found['executable']}"), ("platform", found["platform"])]
-    rows += [(name, version or "not installed") for name, version in found["packages"].items()]
+    packages = {name: version or "not installed" for name, version in found["packages"].items()}
+    if found["torch_support"]:
+        packages["torch"] += f", {found['torch_support']}"
+    rows += packages.items()
     gpus = [f"{gpu['name']} ({gpu['capability']})" for gpu in driver["gpus"]]
     rows += [("driver", driver["problem"] or f"{driver['version']}, CUDA {driver['cuda']}: {', '.join(gpus)}")]
     rows += [

@@ -2,46 +2,105 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+# One worker process per core, each with one thread. It has to be set before numpy and torch are imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import hypothesis
 import pytest
-import torch
 from PIL import Image
-from support import gpu_machine
-from support.bundles import random_pixels, small_bundle
+from support import gpu_machine, one_thread
+from support.bundles import BUNDLES, random_pixels, small_bundle
+from support.export_extra import HAVE_TORCH, torch
 from support.gpu_machine import GpuMachine
 from support.slow import SlowBackend
 
+import bcos_sdk
 from bcos_sdk import Client
 from bcos_sdk.backends import Driver, probe_driver
 from bcos_sdk.bundle import Bundle
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("repeatable")
+one_thread.install()
 
-_PARITY: pytest.StashKey[dict[str, tuple[float, float]]] = pytest.StashKey()
-_EXPORTS: pytest.StashKey[dict[str, str]] = pytest.StashKey()
-_ENGINES: pytest.StashKey[dict[str, str]] = pytest.StashKey()
+_PARITY = "parity with the reference package, float64, relative error"
+_EXPORTS = "exports against float64 autograd, worst over batches, probes and targets"
+_ENGINES = "engines built ahead of time"
+_COLUMNS = {
+    _PARITY: f"{'logits':>8} {'W(x)':>8}",
+    _EXPORTS: f"{'logits':>9} {'W(x)':>9} {'bias':>9} {'residual':>9} {'seconds':>8} {'MB':>8}",
+    _ENGINES: f"{'MB':>8} {'seconds':>8} {'peak MB':>8}",
+}
+_TABLES: pytest.StashKey[dict[str, dict[str, str]]] = pytest.StashKey()
+_FOLDER_TO_REMOVE: pytest.StashKey[str] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="also run the full-size matrix")
+    parser.addoption(
+        "--installed",
+        type=int,
+        metavar="N",
+        help="test the installed package without torch; fail unless N tests pass, and at least one per path argument",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_PARITY] = {}
-    config.stash[_EXPORTS] = {}
-    config.stash[_ENGINES] = {}
+    tables: dict[str, dict[str, str]] = {title: {} for title in _COLUMNS}
+    config.stash[_TABLES] = tables
+    if BUNDLES not in os.environ:  # otherwise this is a worker process, or a folder of bundles was prepared
+        os.environ[BUNDLES] = tempfile.mkdtemp(prefix="bcos-sdk-test-")
+        config.stash[_FOLDER_TO_REMOVE] = os.environ[BUNDLES]
+    if config.getoption("--installed") is not None:
+        if HAVE_TORCH:
+            raise pytest.UsageError("--installed is for an environment without torch")
+        if "site-packages" not in Path(bcos_sdk.__file__).parts:
+            raise pytest.UsageError(f"--installed, but bcos_sdk is imported from {bcos_sdk.__file__}")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if folder := config.stash.get(_FOLDER_TO_REMOVE, None):
+        shutil.rmtree(folder, ignore_errors=True)
+        del os.environ[BUNDLES]
+
+
+def pytest_report_header() -> str:
+    return (
+        f"bcos_sdk from {Path(bcos_sdk.__file__).parent}, {f'torch {torch.__version__}' if HAVE_TORCH else 'no torch'}"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if "full" in item.keywords and not config.getoption("--full"):
             item.add_marker(pytest.mark.skip(reason="full-size matrix: run `make test-full`"))
+        if "needs_torch" in item.keywords and not HAVE_TORCH:
+            item.add_marker(pytest.mark.skip(reason="needs torch: pip install 'bcos-sdk[export]'"))
         if "gpu" in item.keywords and (problem := probe_driver().problem):
             item.add_marker(pytest.mark.skip(reason=f"needs an NVIDIA GPU, but {problem}: run `make test-gpu` on one"))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    if hasattr(config, "workeroutput"):  # a worker process of pytest-xdist: its tables go to the main process
+        config.workeroutput["tables"] = config.stash[_TABLES]
+        return
+    if session.exitstatus == pytest.ExitCode.OK and _shortfall(config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Collect the tables of a worker process that has ended; called by pytest-xdist."""
+    for title, rows in getattr(node, "workeroutput", {}).get("tables", {}).items():
+        node.config.stash[_TABLES][title].update(rows)
 
 
 @pytest.fixture
@@ -49,7 +108,7 @@ def report_parity(request: pytest.FixtureRequest) -> Callable[[str, float, float
     """Add a row to the parity table that ends the run."""
 
     def report(row: str, logits: float, weights: float) -> None:
-        request.config.stash[_PARITY][row] = (logits, weights)
+        request.config.stash[_TABLES][_PARITY][row] = f"{logits:8.1e} {weights:8.1e}"
 
     return report
 
@@ -65,7 +124,7 @@ def report_export(request: pytest.FixtureRequest) -> Callable[[str, Bundle, floa
         }
         size = sum(record.size for record in bundle.manifest.files.values()) / 1e6
         figures = " ".join(f"{value:9.1e}" for value in worst.values())
-        request.config.stash[_EXPORTS][name] = f"{figures} {seconds:8.1f} {size:8.1f}"
+        request.config.stash[_TABLES][_EXPORTS][name] = f"{figures} {seconds:8.1f} {size:8.1f}"
 
     return report
 
@@ -75,32 +134,35 @@ def report_engine(request: pytest.FixtureRequest) -> Callable[[str, int, float, 
     """Add a row to the table of engines that ends the run."""
 
     def report(name: str, size: int, seconds: float, peak_memory: int | None) -> None:
-        request.config.stash[_ENGINES][name] = f"{size / 1e6:8.1f} {seconds:8.1f} {(peak_memory or 0) / 1e6:8.0f}"
+        figures = f"{size / 1e6:8.1f} {seconds:8.1f} {(peak_memory or 0) / 1e6:8.0f}"
+        request.config.stash[_TABLES][_ENGINES][name] = figures
 
     return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    rows = config.stash[_PARITY]
-    if rows:
-        terminalreporter.section("parity with the reference package, float64, relative error")
-        terminalreporter.line(f"{'model':<40} {'logits':>8} {'W(x)':>8}")
-        for row, (logits, weights) in rows.items():
-            terminalreporter.line(f"{row:<40} {logits:8.1e} {weights:8.1e}")
-    exports = config.stash[_EXPORTS]
-    if exports:
-        terminalreporter.section("exports against float64 autograd, worst over batches, probes and targets")
-        columns = ("logits", "W(x)", "bias", "residual")
-        heading = " ".join(f"{column:>9}" for column in columns)
-        terminalreporter.line(f"{'model':<28} {heading} {'seconds':>8} {'MB':>8}")
-        for name, figures in exports.items():
-            terminalreporter.line(f"{name:<28} {figures}")
-    engines = config.stash[_ENGINES]
-    if engines:
-        terminalreporter.section("engines built ahead of time")
-        terminalreporter.line(f"{'engine':<44} {'MB':>8} {'seconds':>8} {'peak MB':>8}")
-        for name, figures in engines.items():
-            terminalreporter.line(f"{name:<44} {figures}")
+    for title, rows in config.stash[_TABLES].items():
+        if rows:
+            width = max(map(len, rows))
+            terminalreporter.section(title)
+            terminalreporter.line(f"{'':<{width}} {_COLUMNS[title]}")
+            for name, figures in sorted(rows.items()):
+                terminalreporter.line(f"{name:<{width}} {figures}")
+    for problem in _shortfall(config):
+        terminalreporter.line(f"FAILED: {problem}", red=True)
+
+
+def _shortfall(config: pytest.Config) -> list[str]:
+    """Why a run with --installed tested too little; a run must not succeed because everything was skipped."""
+    wanted = config.getoption("--installed")
+    if wanted is None:
+        return []
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    passed = [report.nodeid for report in reporter.stats.get("passed", [])]
+    problems = [f"no test of {path} passed" for path in config.args if not any(one.startswith(path) for one in passed)]
+    if len(passed) < wanted:
+        problems.append(f"{len(passed)} tests passed, expected at least {wanted}")
+    return problems
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +201,8 @@ def slow() -> Iterator[SlowBackend]:
 
 @pytest.fixture(autouse=True)
 def _same_random_numbers() -> None:
-    torch.manual_seed(0)
+    if HAVE_TORCH:
+        torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from support.export_extra import load_model, torch
 
 from bcos_sdk import Client
 from bcos_sdk._paths import builtin_dir
@@ -19,7 +20,6 @@ from bcos_sdk.bundle import BUILTIN_MODEL, builtin_bundle, open_bundle
 from bcos_sdk.cli import main
 from bcos_sdk.errors import HashMismatchError
 from bcos_sdk.registry import builtin_registry
-from bcos_sdk.weights import load_model
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = sorted((ROOT / "samples").glob("*.jpg"))
@@ -27,8 +27,6 @@ SPEC = builtin_registry()[BUILTIN_MODEL]
 
 
 def test_the_bundle_was_exported_from_the_packaged_weights() -> None:
-    import torch
-
     network = load_model(SPEC)
     golden = open_bundle(builtin_bundle()).golden()
     rgb = torch.from_numpy(golden.pixels).permute(2, 0, 1)[None].double() / 255

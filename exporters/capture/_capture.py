@@ -37,7 +37,8 @@ def capture(module: nn.Module, size: tuple[int, int], *, channels: int = CHANNEL
             hint="Call .float() on it. The option precision of the export chooses fp16.",
         )
     image = torch.rand(2, channels, *size, dtype=dtype)
-    batch = torch.export.Dim("batch", min=1)
+    # torch 2.6 captures a slice only if the batch size cannot be the largest int64.
+    batch = torch.export.Dim("batch", min=1, max=2**31)
     try:
         with explanation_mode(module), torch.no_grad():
             exported = torch.export.export(module, (image,), dynamic_shapes=({0: batch},), strict=False)
@@ -60,7 +61,10 @@ def capture(module: nn.Module, size: tuple[int, int], *, channels: int = CHANNEL
 
 
 def _graph_module(exported: torch.export.ExportedProgram) -> fx.GraphModule:
-    """The exported program as an fx graph, without the checks of input sizes that newer versions of torch add."""
+    """The exported program as an fx graph without checks of its input's shape.
+
+    Since torch 2.9 the graph contains these checks by default. Earlier versions have no such argument and no checks.
+    """
     options: dict[str, Any] = {}
     if "check_guards" in inspect.signature(exported.module).parameters:
         options["check_guards"] = False

@@ -14,7 +14,7 @@ import onnx
 import pytest
 import torch
 from onnx import helper
-from support.members import CLASSES, MEMBERS, Size, build_member, images, prepare, write_graphs
+from support.members import CLASSES, MEMBERS, Size, build_member, images, member_graphs, prepare, write_graphs
 from support.tiny_onnx import write_onnx
 from torch import Tensor, nn
 
@@ -22,7 +22,7 @@ from bcos_sdk.backends import Device, Graph, TensorSpec, open_graph
 from bcos_sdk.backends.onnxruntime import CPU
 from bcos_sdk.backends.openvino import OpenvinoGraph
 from bcos_sdk.contract import explain_grid_by_rows
-from bcos_sdk.exporters.verify import Truth, consult
+from bcos_sdk.exporters.verify import GraphFiles, Truth, consult
 from bcos_sdk.models import build_model
 
 pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="pip install 'bcos-sdk[openvino]'")
@@ -51,8 +51,8 @@ class Case:
     onnxruntime: dict[str, Graph]
 
 
-def case_of(network: nn.Module, size: Size, folder: Path, targets: Tensor = TARGETS, *, half: bool = False) -> Case:
-    paths = write_graphs(network, size, folder, half=half)._asdict()
+def case_of(network: nn.Module, size: Size, graphs: GraphFiles, targets: Tensor = TARGETS) -> Case:
+    paths = graphs._asdict()
     x = images(len(targets), size)
     return Case(
         x,
@@ -64,9 +64,13 @@ def case_of(network: nn.Module, size: Size, folder: Path, targets: Tensor = TARG
 
 
 @pytest.fixture(scope="module", params=MEMBERS)
-def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    network = build_member(request.param)
-    return case_of(network, MEMBERS[request.param][0], tmp_path_factory.mktemp("graphs"))
+def case(request: pytest.FixtureRequest) -> Case:
+    return case_of_member(request.param)
+
+
+def case_of_member(name: str, *, half: bool = False) -> Case:
+    graphs = member_graphs(name, half=half)
+    return case_of(build_member(name), MEMBERS[name][0], graphs)
 
 
 def explained(
@@ -141,8 +145,8 @@ def test_predictions_agree_with_torch(case: Case, count: int) -> None:
 
 
 @pytest.mark.parametrize("name", TELLING)
-def test_fp16_is_within_its_limits(name: str, tmp_path: Path) -> None:
-    case = case_of(build_member(name), MEMBERS[name][0], tmp_path, half=True)
+def test_fp16_is_within_its_limits(name: str) -> None:
+    case = case_of_member(name, half=True)
     for layout in LAYOUTS:
         got = explained(case, case.openvino, layout, TARGETS)
         check(got, case.truth, HALF_TOLERANCE)
@@ -170,7 +174,7 @@ def test_full_size(name: str, tmp_path: Path) -> None:
     network = build_model(name)
     prepare(network, (224, 224))
     targets = torch.tensor([[7, -1], [-2, 1000]])
-    case = case_of(network, (224, 224), tmp_path, targets)
+    case = case_of(network, (224, 224), write_graphs(network, (224, 224), tmp_path), targets)
     del network
     gc.collect()
     for count, aims in [(1, 1), (2, 1), (2, 2)]:

@@ -58,6 +58,7 @@ def test_an_incomplete_explanation_is_exit_code_4(bundle: Path) -> None:
     assert "[explanation_incomplete]" in result.stderr
 
 
+@pytest.mark.needs_torch
 def test_inspecting_a_bundle(bundle: Path) -> None:
     text = run("inspect", bundle).stdout
     for expected in (
@@ -75,6 +76,7 @@ def test_inspecting_a_bundle(bundle: Path) -> None:
     assert document["manifest"]["classes"] == 7
 
 
+@pytest.mark.needs_torch
 def test_inspecting_a_graph(bundle: Path, tmp_path: Path) -> None:
     found = json.loads(run("inspect", bundle / "explain.onnx", "--json").stdout)
     assert found["bias_terms"] == ["head.bias", "position"]
@@ -87,6 +89,7 @@ def test_inspecting_a_graph(bundle: Path, tmp_path: Path) -> None:
         assert f"cannot read {tmp_path / name} as ONNX" in result.stderr
 
 
+@pytest.mark.needs_torch
 def test_doctor_describes_this_machine() -> None:
     result = run("doctor")
     assert result.exit_code == 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import support.needs_torch  # noqa: F401
 import torch
 from click.testing import CliRunner, Result
 

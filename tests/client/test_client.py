@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from support.bundles import LABELS, MAX_BATCH, SIZE, cropped, explain_by_autograd, random_pixels, small_bundle
+from support.export_extra import torch
 
 from bcos_sdk import Client, Contrast, Explained, Failure, Prediction
 from bcos_sdk.errors import ImagesFailedError, InputError, UnknownTargetError, UnreadableImageError

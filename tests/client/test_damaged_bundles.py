@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-import torch
-from onnx import numpy_helper
 from support.bundles import copy_of, cropped, edit_manifest, random_pixels, sign_again, small_bundle, small_network
+from support.export_extra import export, numpy_helper, onnx, torch
 
 from bcos_sdk import Client, Explained, Failure
 from bcos_sdk.backends import GraphBackend
 from bcos_sdk.errors import BundleError, IncompleteExplanationError, SelfTestError
-from bcos_sdk.exporters import export
 from bcos_sdk.images import encode
 
 IMAGES = random_pixels(3)
@@ -176,6 +173,7 @@ def test_an_incomplete_explanation_does_not_affect_other_images(monkeypatch: pyt
         assert kinds(client.explain(IMAGES, on_error="return")) == [Explained, Failure, Explained]
 
 
+@pytest.mark.needs_torch
 def test_a_network_with_zero_output_passes_the_self_test(tmp_path: Path) -> None:
     """Logits and W(x) of the golden record are zero; relative errors must not divide by zero."""
     network = copy.deepcopy(small_network())

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import numpy_helper
 from support.bundles import copy_of, edit_manifest, random_pixels, sign_again, small_bundle
+from support.export_extra import numpy_helper, onnx
 
 from bcos_sdk import Client, Explained
 from bcos_sdk.contract import TOLERANCE_CAPS

@@ -15,6 +15,7 @@ import pytest
 import torch
 from support import reference
 from support.explaining import explain, random_image, relative_error
+from support.members import MEMBERS, Size, build_member, images
 from torch import Tensor, nn
 
 from bcos_sdk.bundle import Bundle, open_bundle
@@ -30,6 +31,8 @@ REGISTRY = builtin_registry()
 PUBLISHED = [name for name, spec in REGISTRY.items() if spec.weights is not None]
 SMALL = ["resnet18", "resnext50_32x4d", "densenet121", "convnext_tiny", "convnext_tiny_bnu"]
 SMALL += ["simple_vit_ti_patch16_224", "vitc_ti_patch1_14"]
+FAMILIES = ["ResNet with bottlenecks", "ResNeXt", "DenseNet", "VGG", "ConvNeXt", "ConvNeXt with batch norm"]
+FAMILIES += ["SimpleViT", "ViT-C"]
 CIFAR = ["cifar10_resnet20_bn", "cifar10_resnet20_gnu-unaffine", "cifar10_resnet20", "cifar10_plain9_b1.5"]
 DEEP = [f"cifar10_resnet{depth}_bnu-linear" for depth in (32, 44, 56)]
 ALL_CIFAR = [name for name in REGISTRY if "resnet20" in name or "plain9" in name] + DEEP
@@ -49,13 +52,24 @@ def within_limits(bundle: Bundle) -> bool:
     return all(getattr(row, name) <= limit for row in bundle.manifest.parity for name, limit in limits.items())
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_small_member_of_every_family(name: str, tmp_path: Path) -> None:
+    size, _ = MEMBERS[name]
+    module = build_member(name)
+    bundle = export(module, tmp_path / "b", input_size=size, max_batch=5)
+    assert [row.batch for row in bundle.manifest.parity] == [1, 2, 3, 5]
+    assert within_limits(bundle)
+    check_session(bundle, module, size)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("name", SMALL)
 def test_every_family_at_a_small_size(name: str, tmp_path: Path) -> None:
     module = calibrated(name, 64)
     bundle = export(module, tmp_path / name, input_size=(64, 64), max_batch=5)
     assert [row.batch for row in bundle.manifest.parity] == [1, 2, 3, 5]
     assert within_limits(bundle)
-    check_session(bundle, module, 64)
+    check_session(bundle, module, (64, 64))
 
 
 @pytest.mark.parametrize("name", CIFAR)
@@ -64,7 +78,7 @@ def test_cifar_networks(name: str, tmp_path: Path) -> None:
     module = calibrated(name, 32)
     bundle = export(module, tmp_path / name, preprocessing=spec.input, labels=spec.class_names, max_batch=4)
     assert within_limits(bundle)
-    check_session(bundle, module, 32)
+    check_session(bundle, module, (32, 32))
 
 
 @pytest.mark.full
@@ -73,13 +87,13 @@ def test_every_kind_of_cifar_network(name: str, tmp_path: Path) -> None:
     assert within_limits(export(calibrated(name, 32), tmp_path / name, input_size=(32, 32), max_batch=2))
 
 
-def check_session(bundle: Bundle, module: nn.Module, size: int) -> None:
+def check_session(bundle: Bundle, module: nn.Module, size: Size) -> None:
     """As a user would run the files: with ONNX Runtime alone, against the module in float64."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(bundle.explain_graph, options)
     assert [(one.name, one.shape[:1]) for one in session.get_inputs()] == [("image", ["batch"]), ("targets", ["batch"])]
-    x = random_image(2, size, dtype=torch.float32)
+    x = images(2, size)
     names = [output.name for output in session.get_outputs()]
     assert names == ["logits", "classes", "weights", "contributions", "bias", "bias_terms"]
     feed = {"image": x.numpy(), "targets": np.array([[1, -1], [0, -2]])}
@@ -92,16 +106,19 @@ def check_session(bundle: Bundle, module: nn.Module, size: int) -> None:
         assert relative_error(got["logits"].double(), logits) < bundle.manifest.parity_limits["logits"]
 
 
-@pytest.mark.parametrize("name", ["resnet18", "vitc_ti_patch1_14", "convnext_tiny"])
+@pytest.mark.parametrize(
+    "name", ["resnet18", "vitc_ti_patch1_14", pytest.param("convnext_tiny", marks=pytest.mark.full)]
+)
 def test_modules_of_the_public_package(name: str, tmp_path: Path) -> None:
-    module = calibrated(name, 64, from_reference=True)
-    bundle = export(module, tmp_path / name, input_size=(64, 64), max_batch=2)
+    module = calibrated(name, 32, from_reference=True)
+    bundle = export(module, tmp_path / name, input_size=(32, 32), max_batch=2)
     assert within_limits(bundle)
     assert bundle.manifest.bias_terms[0] == "logit_bias"
     assert not any(getattr(part, "is_in_explanation_mode", False) for part in module.modules()), "left as found"
 
 
-def test_one_at_full_size(tmp_path: Path) -> None:
+@pytest.mark.full
+def test_a_large_batch_at_full_size(tmp_path: Path) -> None:
     spec = REGISTRY["resnet18"]
     module = calibrated("resnet18", 224)
     bundle = export(module, tmp_path / "b", preprocessing=spec.input, labels=spec.class_names, max_batch=32)

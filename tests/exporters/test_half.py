@@ -25,8 +25,11 @@ from bcos_sdk.exporters.verify import probe_images
 from bcos_sdk.models import build_model, calibrate
 from bcos_sdk.models.layers import BcosConv2d
 
-FAMILIES = [("resnet18", 64), ("densenet121", 64), ("convnext_tiny", 64), ("simple_vit_ti_patch16_224", 64)]
-FAMILIES += [("vitc_ti_patch1_14", 64), ("cifar10_resnet20_bn", 32), ("cifar10_plain9_b1.5", 32)]
+LARGE = [("resnet18", 64), ("densenet121", 64), ("convnext_tiny", 64), ("simple_vit_ti_patch16_224", 64)]
+LARGE += [("vitc_ti_patch1_14", 64)]
+FAMILIES = [pytest.param(*family, marks=pytest.mark.full) for family in LARGE]
+FAMILIES += [pytest.param("vitc_ti_patch1_14", 32), pytest.param("cifar10_resnet20_bn", 32)]
+FAMILIES += [pytest.param("cifar10_plain9_b1.5", 32)]
 SMALL = "cifar10_resnet20_bnu-linear-nomaxout"
 PRODUCTS = {"Conv", "ConvTranspose", "MatMul"}
 MOVES = {"Cast", "Reshape", "Slice", "Transpose"}

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from support import reference  # noqa: F401 - lets torchvision be imported beside a CPU build of torch
+from support.export_extra import import_reference, torch
 
 from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import BcosError, ImageTooLargeError, InputError
@@ -21,6 +20,7 @@ SIZES = [(256, 256), (500, 375), (375, 500), (1023, 517), (257, 256), (224, 224)
 
 
 def published_transform(spec: InputSpec) -> Any:
+    import_reference()
     from torchvision import transforms
 
     modes = {"bilinear": transforms.InterpolationMode.BILINEAR, "bicubic": transforms.InterpolationMode.BICUBIC}

@@ -17,10 +17,10 @@ PLAIN = [name for name in REGISTRY if name.startswith("cifar10_plain9")]
 CLASSES = [2, 9]
 
 
-def check_parity(name: str) -> None:
+def check_parity(name: str, size: int = 16) -> None:
     config = REGISTRY[name].architecture
     assert isinstance(config, (ResNetConfig, PlainConfig))
-    x = random_image(2, 32)
+    x = random_image(2, size)
     theirs = reference.plain(config) if isinstance(config, PlainConfig) else reference.cifar_resnet(config)
     calibrate(theirs.double(), x)
     ours = build_model(name).double()
@@ -54,7 +54,14 @@ def test_deeper_resnets(depth: int) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("name", [name for name in RESNETS if "resnet20" not in name])
 def test_deeper_resnets_with_every_norm(name: str) -> None:
-    check_parity(name)
+    check_parity(name, 32)
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore:BcosConv2dWithScale is deprecated")
+@pytest.mark.parametrize("name", [*PLAIN, *(name for name in RESNETS if "resnet20" in name)])
+def test_parity_at_full_size(name: str) -> None:
+    check_parity(name, 32)
 
 
 @pytest.mark.filterwarnings("ignore:BcosConv2dWithScale is deprecated")

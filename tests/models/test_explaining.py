@@ -17,7 +17,7 @@ WITHOUT_BIAS = ["resnet18", "resnext50_32x4d", "densenet121", "convnext_tiny", "
 @pytest.mark.parametrize("name", WITHOUT_BIAS)
 def test_contributions_add_up_to_the_logit(name: str) -> None:
     spec = builtin_registry()[name]
-    x = random_image(2, 64)
+    x = random_image(2, 32)
     network = build_model(name).double()
     calibrate(network, x)
     classes = [1, spec.architecture.classes - 1]
@@ -43,7 +43,7 @@ def test_dynamic_weights_are_not_the_ordinary_gradient() -> None:
 
 def test_threads_can_share_a_network() -> None:
     network = build_model("cifar10_resnet20_bnu-linear").double()
-    images = [random_image(1, 32) for _ in range(24)]
+    images = [random_image(1, 32) for _ in range(12)]
     calibrate(network, torch.cat(images))
     alone = [explain(network, image, [index % 10]) for index, image in enumerate(images)]
     with ThreadPoolExecutor(8) as pool:

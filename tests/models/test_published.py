@@ -12,6 +12,9 @@ from bcos_sdk.models import build_model, calibrate
 from bcos_sdk.registry import builtin_registry
 
 PUBLISHED = [name for name, spec in builtin_registry().items() if spec.weights is not None]
+# The smallest network of every kind of block. The others repeat its blocks and are compared at full size only.
+SMALLEST = ["resnet18", "resnet50", "resnext50_32x4d", "densenet121", "vgg11_bnu", "convnext_tiny", "convnext_tiny_bnu"]
+SMALLEST += ["simple_vit_ti_patch16_224", "vitc_ti_patch1_14"]
 CLASSES = [3, 977]
 TOLERANCE = 1e-9
 
@@ -40,7 +43,7 @@ def test_all_published_models_are_in_the_registry() -> None:
     assert len(PUBLISHED) == 26
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", SMALLEST)
 def test_parity_at_a_small_size(name: str, report_parity: Report) -> None:
     check_parity(name, 64, report_parity)
 

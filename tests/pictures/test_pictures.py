@@ -8,11 +8,10 @@ import io
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from support import reference  # noqa: F401 - lets the public package be imported
+from support.export_extra import import_reference, torch
 
 from bcos_sdk.pictures import (
     box_mean,
@@ -39,6 +38,7 @@ def random_explanation(seed: int, size: tuple[int, int] = (40, 56)) -> tuple[npt
 @pytest.mark.parametrize("smooth", [0, 1, 3, 15])
 @pytest.mark.parametrize("percentile", [99.5, 90.0])
 def test_rgba_equals_the_reference(smooth: int, percentile: float) -> None:
+    import_reference()
     from bcos.common import gradient_to_image
 
     image, weights, contributions = random_explanation(smooth)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+import support.needs_torch  # noqa: F401
 from support import reference
 
 from bcos_sdk.registry import builtin_registry

@@ -24,6 +24,7 @@ def test_a_spec_round_trips_through_json() -> None:
         assert ModelSpec.model_validate_json(spec.model_dump_json()) == spec
 
 
+@pytest.mark.needs_torch
 def test_a_new_member_of_a_family_needs_only_an_entry(tmp_path: Path) -> None:
     from bcos_sdk.models import build_model
 

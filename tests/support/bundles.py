@@ -1,70 +1,83 @@
-"""A small network with bias terms and labels, exported once per test run."""
+"""A small network with everything that matters to a client, exported once per test run.
+
+All worker processes of a run share one folder of exported bundles. `python -m support.bundles FOLDER` exports every
+variant into a folder, for a run without torch.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
+import os
 import shutil
-import tempfile
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor, nn
 
 from bcos_sdk import Client, Prediction
 from bcos_sdk._files import sha256_of
 from bcos_sdk.backends import Device, GraphBackend
 from bcos_sdk.backends.onnxruntime import CPU
-from bcos_sdk.bundle import Bundle
+from bcos_sdk.bundle import Bundle, open_bundle
 from bcos_sdk.contract import GraphPrecision, InputSpec
-from bcos_sdk.exporters import export
 from bcos_sdk.images import encode
-from bcos_sdk.models.layers import BcosConv2d
+from support.export_extra import HAVE_TORCH, export, torch
+
+if TYPE_CHECKING:
+    from support.small_network import SmallNetwork
 
 LABELS = ("tabby, tabby cat", "lynx", "fox", "crane, bird", "crane, machine", "Boxer", "boxer")
 SIZE = (20, 28)
 MAX_BATCH = 4
-
-
-class SmallNetwork(nn.Module):
-    """Two B-cos convolutions, an added position map, pooling, and a head with a bias."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = BcosConv2d(6, 12, 3, stride=2, padding=1)
-        self.position = nn.Parameter(torch.rand(12, SIZE[0] // 2, SIZE[1] // 2) * 0.1)
-        self.body = BcosConv2d(12, 16, 3, padding=1)
-        self.head = nn.Linear(16, len(LABELS))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.body(self.stem(x) + self.position)
-        logits: Tensor = self.head(x.mean((2, 3)) * 20)
-        return logits
+BUNDLES = "BCOS_SDK_TEST_BUNDLES"
+"""The environment variable that names the folder of exported bundles."""
 
 
 @functools.cache
 def small_network() -> SmallNetwork:
+    from support.small_network import SmallNetwork
+
     torch.manual_seed(3)
-    return SmallNetwork().eval()
+    return SmallNetwork(SIZE, len(LABELS)).eval()
 
 
 @functools.cache
 def small_bundle(probability: str = "sigmoid", *, labels: bool = True, precision: GraphPrecision = "fp32") -> Bundle:
-    """The exported small network. Its preprocessing resizes the shorter side to 32 and crops the centre."""
-    return export(
-        small_network(),
-        Path(tempfile.mkdtemp(prefix="bcos-sdk-test-")) / "small",
-        name="small",
-        labels=LABELS if labels else None,
-        preprocessing=InputSpec(size=SIZE, resize=32, crop=SIZE),
-        max_batch=MAX_BATCH,
-        probability=probability,  # type: ignore[arg-type]
-        precision=precision,
-    )
+    """The exported network. Its preprocessing resizes the shorter side to 32 and crops."""
+    variant = f"{probability}-{'labels' if labels else 'no-labels'}-{precision}"
+    path = Path(os.environ[BUNDLES]) / variant / "small"
+    with missing(path) as is_missing:
+        if is_missing:
+            export(
+                small_network(),
+                path,
+                name="small",
+                labels=LABELS if labels else None,
+                preprocessing=InputSpec(size=SIZE, resize=32, crop=SIZE),
+                max_batch=MAX_BATCH,
+                probability=probability,  # type: ignore[arg-type]
+                precision=precision,
+            )
+    return open_bundle(path)
+
+
+@contextmanager
+def missing(path: Path) -> Iterator[bool]:
+    """Whether `path` has to be made. While it is made, other processes that ask for the same path wait."""
+    if path.exists():
+        yield False
+        return
+    assert HAVE_TORCH, f"{path} is missing and cannot be made without torch: run `python -m support.bundles` first"
+    from filelock import FileLock
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{path}.lock"):
+        yield not path.exists()
 
 
 def cpu_backend(bundle: Bundle) -> GraphBackend:
@@ -115,7 +128,7 @@ def predict_with(client: Client, image: npt.NDArray[np.uint8]) -> list[Predictio
     return client.predict([image])
 
 
-def explain_by_autograd(pixels: npt.NDArray[np.uint8], coefficients: Tensor) -> tuple[float, Tensor]:
+def explain_by_autograd(pixels: npt.NDArray[np.uint8], coefficients: torch.Tensor) -> tuple[float, torch.Tensor]:
     """⟨coefficients, logits⟩ and its gradient with the dynamic weights frozen, by autograd in float64."""
     rgb = torch.from_numpy(pixels.copy()).double().permute(2, 0, 1)[None] / 255
     x = torch.cat([rgb, 1 - rgb], dim=1).requires_grad_()
@@ -126,3 +139,16 @@ def explain_by_autograd(pixels: npt.NDArray[np.uint8], coefficients: Tensor) -> 
     finally:
         network.float()
     return value.item(), weights[0]
+
+
+def main(folder: str) -> None:
+    """Export every variant that a test uses into the folder."""
+    os.environ[BUNDLES] = folder
+    for precision in get_args(GraphPrecision):
+        small_bundle(precision=precision)
+    small_bundle("softmax")
+    small_bundle(labels=False)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -27,16 +27,15 @@ def check_against_jacobian(module: nn.Module, x: Tensor) -> None:
     plain, names = explain_program(capture(module, size, channels=channels))
     compiled = compile_module(module, size, channels=channels)
     assert compiled.bias_terms == names, "simplifications must not rename what is added"
-    for program in (plain, compiled.explain, compiled.explain_rows):
-        _check_program(program, module, x)
-
-
-def _check_program(program: Program, module: nn.Module, x: Tensor) -> None:
     logits = module(x).detach()
+    jacobian = torch.stack([torch.func.jacrev(module)(sample[None])[0, :, 0] for sample in x]).detach()
+    for program in (plain, compiled.explain, compiled.explain_rows):
+        _check_program(program, x, logits, jacobian)
+
+
+def _check_program(program: Program, x: Tensor, logits: Tensor, jacobian: Tensor) -> None:
     every_class = torch.arange(logits.shape[1]).expand(len(x), -1).contiguous()
     got = run_in_torch(program, x, every_class)
-    per_sample = [torch.func.jacrev(module)(sample[None])[0, :, 0] for sample in x]
-    jacobian = torch.stack(per_sample).detach()
     torch.testing.assert_close(got["logits"], logits, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(got["weights"], jacobian, rtol=1e-9, atol=1e-12)
     bias = logits - torch.einsum("nkchw,nchw->nk", jacobian, x)

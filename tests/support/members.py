@@ -7,15 +7,17 @@ become visible.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bcos_sdk.exporters.compiler import compile_module
+from bcos_sdk.exporters.compiler import Compiled, compile_module
 from bcos_sdk.exporters.onnx import WeightsFile, emit
 from bcos_sdk.exporters.operators import SPELLINGS
 from bcos_sdk.exporters.passes import HalfAnalysis, in_half
@@ -23,6 +25,7 @@ from bcos_sdk.exporters.verify import GraphFiles
 from bcos_sdk.models import build_model, calibrate
 from bcos_sdk.models.layers import BcosConv2d, LogitLayer
 from bcos_sdk.registry import builtin_registry
+from support.bundles import BUNDLES, missing
 
 CLASSES = 12
 Size = tuple[int, int]
@@ -131,12 +134,32 @@ def prepare(network: nn.Module, size: Size) -> None:
             module.temperature *= spread
 
 
+def member_graphs(name: str, *, half: bool = False) -> GraphFiles:
+    """The graphs of `build_member(name)`, written once per test run and shared by all tests: do not change them."""
+    folder = Path(os.environ[BUNDLES]) / "members" / name.replace(" ", "-")
+    with missing(folder) as is_missing:
+        if is_missing:
+            compiled = compile_module(build_member(name), MEMBERS[name][0])
+            with TemporaryDirectory(dir=folder.parent) as temporary:
+                unfinished = Path(temporary) / "graphs"
+                for precision in ("fp32", "fp16"):
+                    (unfinished / precision).mkdir(parents=True)
+                    _write(compiled, MEMBERS[name][0], unfinished / precision, half=precision == "fp16")
+                unfinished.rename(folder)
+    torch.manual_seed(0)  # the images that the test draws next do not depend on who wrote the graphs
+    return _graph_files(folder / ("fp16" if half else "fp32"))
+
+
 def write_graphs(network: nn.Module, size: Size, folder: Path, *, half: bool = False) -> GraphFiles:
     """Write the graphs of a bundle without comparing them to torch, which takes most of an export's time.
 
     With `half` all products are in fp16, also those that an export would keep in float32.
     """
-    compiled = compile_module(network, size)
+    _write(compile_module(network, size), size, folder, half=half)
+    return _graph_files(folder)
+
+
+def _write(compiled: Compiled, size: Size, folder: Path, *, half: bool) -> None:
     programs = {"predict": compiled.predict, "explain": compiled.explain, "explain_rows": compiled.explain_rows}
     if half:
         analysis = HalfAnalysis(compiled.explain, images(2, size))
@@ -147,4 +170,7 @@ def write_graphs(network: nn.Module, size: Size, folder: Path, *, half: bool = F
         model = emit(program, name, weights, SPELLINGS)
         (folder / f"{name}.onnx").write_bytes(model.SerializeToString())
     weights.close()
-    return GraphFiles(*(folder / f"{name}.onnx" for name in programs))
+
+
+def _graph_files(folder: Path) -> GraphFiles:
+    return GraphFiles(*(folder / f"{name}.onnx" for name in ("predict", "explain", "explain_rows")))

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 import torch
 from support.bundles import small_bundle
-from support.members import MEMBERS, Size, build_member, images, prepare, write_graphs
+from support.members import MEMBERS, Size, images, member_graphs, prepare, write_graphs
 from support.walking import Parsed, execute, parse
 from torch import Tensor
 
@@ -86,14 +86,14 @@ def away_from_jumps(explain: Any, candidates: Tensor) -> Tensor:
 
 
 @pytest.fixture(scope="module", params=[*MEMBERS, BUNDLE])
-def graphs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graphs]:
+def graphs(request: pytest.FixtureRequest) -> Iterator[Graphs]:
     torch.manual_seed(0)
     if request.param == BUNDLE:
         bundle = small_bundle()
         yield open_graphs(bundle.predict_graph, bundle.explain_graph, bundle.manifest.input.size)
     else:
         size, _ = MEMBERS[request.param]
-        written = write_graphs(build_member(request.param), size, tmp_path_factory.mktemp("graphs"))
+        written = member_graphs(request.param)
         yield open_graphs(written.predict, written.explain, size)
 
 

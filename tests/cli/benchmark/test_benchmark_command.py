@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import support.needs_torch  # noqa: F401
 from click.testing import CliRunner, Result
 from support.bundles import MAX_BATCH, small_bundle
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import support.needs_torch  # noqa: F401
 import torch
 from support.explaining import explain, random_image, relative_error
 

@@ -17,6 +17,7 @@ from bcos_sdk.errors import InferenceError
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs the resource module")
 
 
+@pytest.mark.needs_torch
 def test_the_import_is_measured_in_a_process_without_torch() -> None:
     assert "torch" in sys.modules, "this process has imported torch"
     imported = _child_processes.measure_import()
@@ -75,6 +76,7 @@ def test_a_command_that_fails_is_an_error(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.needs_torch
 def test_the_machine_is_described_without_host_name_and_home_folder() -> None:
     import platform
 
