@@ -17,7 +17,7 @@ from bcos_sdk.exporters.operators._linear_maps import LINEAR_MAPS, conv_transpos
 from bcos_sdk.exporters.operators._movement import MOVEMENT, pick_every
 from bcos_sdk.exporters.operators._operator import Kind, Operator, Rewrite, Trait
 from bcos_sdk.exporters.operators._reductions import REDUCTIONS, avg_pool_transpose, repeat_average
-from bcos_sdk.exporters.operators._targets import (
+from bcos_sdk.exporters.operators._target_operators import (
     TARGET_OPERATORS,
     resolve_grid_targets,
     resolve_row_targets,

@@ -6,10 +6,10 @@ A simplification rewrites a program in place and returns its number of rewrites.
 from bcos_sdk.exporters.passes._half import in_half, layer_of, products
 from bcos_sdk.exporters.passes._half_analysis import HalfAnalysis
 from bcos_sdk.exporters.passes._half_choice import choose_half
+from bcos_sdk.exporters.passes._pooling import repeat_averages, skip_unit_windows
 from bcos_sdk.exporters.passes._scales import fold_bcos_scale, merge_scales, multiply_reciprocals
 from bcos_sdk.exporters.passes._sharing import share_values
 from bcos_sdk.exporters.passes._transposed_convolutions import flip_convolutions, split_phases
-from bcos_sdk.exporters.passes._windows import repeat_averages, skip_unit_windows
 
 __all__ = [
     "EXPLAIN_PASSES",
