@@ -53,7 +53,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_TABLES] = {title: {} for title in _COLUMNS}
+    tables: dict[str, dict[str, str]] = {title: {} for title in _COLUMNS}
+    config.stash[_TABLES] = tables
     if BUNDLES not in os.environ:  # otherwise this is a worker process, or a folder of bundles was prepared
         os.environ[BUNDLES] = tempfile.mkdtemp(prefix="bcos-sdk-test-")
         config.stash[_FOLDER_TO_REMOVE] = os.environ[BUNDLES]
