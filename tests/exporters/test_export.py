@@ -323,5 +323,5 @@ def test_an_explanation_that_adds_up_but_is_wrong_is_refused(
         return got
 
     monkeypatch.setattr(_trial, "run_session", moved)
-    with pytest.raises(ParityError, match="weights differ"):
+    with pytest.raises(ParityError, match="error of weights"):
         small_export(small, tmp_path / "b")

@@ -39,7 +39,7 @@ def network(function: Callable[[Tensor], Tensor]) -> nn.Module:
         (lambda x: x / torch.var_mean(x, 1, keepdim=True)[0], "aten.div.Tensor", "it divides by a live value"),
         (lambda x: x - torch.var_mean(x, 1, keepdim=True)[0], "aten.var_mean", "its variance is not detached"),
         (lambda x: x - x.mean(0, keepdim=True), "aten.mean.dim", "it reduces the batch axis"),
-        (lambda x: F.pad(x, (1, 1), value=2.0)[..., 1:-1], "aten.pad.default", "anything but zeros"),
+        (lambda x: F.pad(x, (1, 1), value=2.0)[..., 1:-1], "aten.pad.default", "values other than zero"),
         (torch.sigmoid, "aten.sigmoid.default", "no transpose rule exists"),
     ],
 )
@@ -81,7 +81,7 @@ def changed_behind_a_mark(x: Tensor) -> Tensor:
     [
         (network(changed_view), "in place"),
         (network(changed_behind_a_mark), "in place"),
-        (network(lambda x: x + x.new_ones(x.shape[0], 4, 3, 3)), "of the size of the batch"),
+        (network(lambda x: x + x.new_ones(x.shape[0], 4, 3, 3)), "depends on the batch size"),
         (network(F.relu).half(), "float16"),
         (nn.Sequential(nn.BatchNorm2d(6, track_running_stats=False), nn.Flatten()).eval(), "running statistics"),
         (network(F.relu).train(), "train mode"),

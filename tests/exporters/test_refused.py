@@ -131,4 +131,4 @@ def test_an_export_says_what_would_not_be_built(
     with caplog.at_level(logging.WARNING, "bcos_sdk"):
         export(Dilated().eval(), tmp_path / "dilated", input_size=(17, 20), max_batch=1)
     lines = [record.getMessage() for record in caplog.records]
-    assert f"TensorRT cannot build an engine of this bundle: {Refusal('MatMul', 'head', 'a made-up reason')}" in lines
+    assert f"TensorRT cannot build an engine for this bundle: {Refusal('MatMul', 'head', 'a made-up reason')}" in lines
