@@ -97,10 +97,8 @@ class Trial:
             # One target for the largest batch: more would need much memory and test nothing new.
             count = self._targets.shape[1] if batch <= 3 else 1
             trials: list[tuple[_Explain, int]] = [(grid, count)]
-            if batch in (
-                1,
-                self._batches[-1],
-            ):  # at other sizes the graph in ROWS would run image by image, as at batch 1
+            # At other sizes the graph in ROWS would run image by image, as at batch 1.
+            if batch in (1, self._batches[-1]):
                 trials.append((rows, count if batch == 1 else 1))
             measured = [
                 _measure(predict, explain, self.images[chosen], self._truth.part(chosen, targets))

@@ -39,7 +39,7 @@ class TensorrtRuntime(Runtime):
 
     @override
     def try_out(self, index: int) -> str | None:
-        """Return None: `problem` tests TensorRT in a child process, and an engine for x + x would take long to build."""
+        """Return None: `problem` tests TensorRT in a child process, and building an engine for x + x takes long."""
         return None
 
     @override
