@@ -92,7 +92,7 @@ def test_supported_operators_are_not_reported(tmp_path: Path, case: str) -> None
 
 
 def test_padding_that_differs_in_tensorrt_is_found(tmp_path: Path) -> None:
-    """TensorRT builds these nodes, but computes other values: see tests/backends/trt/test_parsed_network.py."""
+    """TensorRT builds these nodes, but computes other values: see tests/backends/trt/test_walking.py."""
     for attributes in ({"output_shape": [16, 16]}, {"auto_pad": "SAME_UPPER"}):
         model = node("ConvTranspose", "w", strides=[2, 2], **attributes), {"w": KERNEL}
         (refusal,) = find_refusals(write(tmp_path / "graph.onnx", model))
