@@ -70,9 +70,9 @@ def torch_support(installed: str) -> str:
     if _minor(installed) in tried:
         return "tried"
     if _minor(installed) < tried[0]:
-        return f"older than the oldest supported {oldest}"
+        return f"older than {oldest}, the oldest supported version"
     if _minor(installed) > tried[-1]:
-        return f"newer than the newest tried {newest}"
+        return f"newer than {newest}, the newest version that was tried"
     return f"not tried, but {oldest} and {newest} were"
 
 

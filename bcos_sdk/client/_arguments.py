@@ -62,7 +62,10 @@ def image_collection(images: Any) -> Iterable[ImageSource]:
     if is_one_image(images):
         return [images]
     if not isinstance(images, Iterable):
-        raise InputError(f"images is a {type(images).__name__}, which is neither an image nor a collection of images")
+        raise InputError(
+            f"images is a {type(images).__name__}, which is neither an image nor a collection of images",
+            hint="Pass a path, bytes, a file opened in binary mode, a PIL image, a numpy array, or a list of these.",
+        )
     return images
 
 

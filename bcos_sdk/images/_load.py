@@ -113,7 +113,7 @@ def _load_array(array: npt.NDArray[Any], source: str, spec: InputSpec, limits: L
             hint=expected_arrays(spec.size),
         )
     if not array.size:
-        raise InputError(f"{source} has no pixels", source=source)
+        raise InputError(f"{source} has no pixels", source=source, hint="Pass an image with at least one pixel.")
     picture = Image.fromarray(array)
     check_pixels(picture, source, limits)
     return _load_picture(picture, source, spec, limits)

@@ -91,6 +91,7 @@ def _crop_centre(picture: Image.Image, height: int, width: int, source: str) -> 
         raise InputError(
             f"{source} has {picture.width} × {picture.height} pixels, too few for a crop of {width} × {height}",
             source=source,
+            hint="Pass a larger image, or export the model with a resize in its preprocessing.",
         )
     # Round half to even, like the published evaluation transform.
     left, top = round((picture.width - width) / 2), round((picture.height - height) / 2)

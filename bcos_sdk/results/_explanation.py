@@ -207,4 +207,8 @@ def _write(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         with atomic_write(path) as partial, partial.open("xb") as file:
             write(file)
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}", source=str(path)) from error
+        raise OutputError(
+            f"cannot write {path}: {error.strerror}",
+            source=str(path),
+            hint="Check that the folder exists, is writable and has free space.",
+        ) from error

@@ -35,7 +35,10 @@ class Record(BaseModel):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            raise InputError(f"this JSON is not a valid {cls.__name__}: {first_faults(error)}") from None
+            raise InputError(
+                f"this JSON is not a valid {cls.__name__}: {first_faults(error)}",
+                hint="Pass the text that `to_json` returned.",
+            ) from None
 
 
 class Completeness(Record):

@@ -203,4 +203,7 @@ class Report(_Record):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            raise InputError(f"not a benchmark report: {first_faults(error)}") from None
+            raise InputError(
+                f"not a benchmark report: {first_faults(error)}",
+                hint="Pass the JSON that `bcos-sdk benchmark --json FILE` wrote.",
+            ) from None
