@@ -7,7 +7,7 @@ BENCH ?= resnet50 densenet121 convnext_tiny vitc_s_patch1_14 vgg11_bnu
 WORKERS ?= 2
 PYTHONS ?= 3.10 3.11 3.12 3.13
 TORCH ?= 2.6.0
-# What `make test-pythons` runs, and how many of these tests must pass, so that skipping too much is noticed.
+# What `make test-pythons` runs, and how many of these tests must pass, so that a run that skips too many tests fails.
 WITHOUT_TORCH := tests/bundle tests/cli tests/client tests/images tests/pictures tests/registry tests/results \
 	tests/test_builtin.py tests/test_errors.py tests/test_extras.py
 WITHOUT_TORCH_PASSED := 560
@@ -16,12 +16,12 @@ BINDINGS := tensorrt-cu12-bindings tensorrt-cu13-bindings
 
 .PHONY: demo test test-full test-pythons test-torch test-gpu bench lint format clean
 
-demo: $(READY)  ## from nothing to explanations of photographs
+demo: $(READY)  ## export the built-in model and explain the sample photographs
 	$(BIN)/bcos-sdk export cifar10_resnet18_w16 --force -o out/demo
 	$(BIN)/bcos-sdk predict samples --explain --report --model out/demo --out out/report
 	@echo && echo "Now open out/report/report.html in a browser."
 
-test: lint  ## everything that CI checks
+test: lint  ## lint and all tests except the full-size ones
 	$(PYTEST)
 
 test-full: lint  ## the same, and every published model at full size
@@ -46,7 +46,7 @@ build/pythons/bundles: $(READY)
 	rm -rf $@
 	PYTHONPATH=.:tests $(BIN)/python -m support.bundles $@
 
-# Each torchvision works with one torch only: 0.21 with 2.6, 0.22 with 2.7, and so on.
+# Each version of torchvision works with one version of torch: 0.21 with 2.6, 0.22 with 2.7, and so on.
 test-torch: build/torch-$(TORCH)/.ready  ## the exporter's tests with another torch: make test-torch TORCH=2.8.0
 	build/torch-$(TORCH)/bin/pytest -n $(WORKERS) tests/exporters tests/models tests/weights
 
@@ -59,11 +59,11 @@ build/torch-$(TORCH)/.ready: pyproject.toml constraints.txt
 		bcos "torchvision==0.$$(($(word 2,$(subst ., ,$(TORCH))) + 15)).*"
 	@touch $@
 
-test-gpu:  ## what needs an NVIDIA GPU, in an environment with CUDA and TensorRT
+test-gpu:  ## the tests that need an NVIDIA GPU, in an environment with CUDA and TensorRT
 	$(MAKE) VENV=.venv-gpu EXTRAS=gpu,export,trt,trt-rtx,dev .venv-gpu/.ready
 	.venv-gpu/bin/pytest -m gpu
 
-bench: $(READY)  ## the figures of docs/benchmarks.md; takes its time, and wants a machine that does nothing else
+bench: $(READY)  ## measure the figures of docs/benchmarks.md; takes long and needs an idle machine
 	$(BIN)/bcos-sdk benchmark $(BENCH) --batch 1,8 --against reference,conventional --threads 2 --rounds 7 --json docs/benchmarks.json
 	$(BIN)/python docs/make_benchmarks.py
 
@@ -77,10 +77,10 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# `bcos` and `torchvision` are the oracle of the tests, and what `make bench` compares with. They are installed without
-# their dependencies because torchvision would otherwise ask for a torch of its own.
-# The bindings of two TensorRTs are the oracle of what classic TensorRT's API has. Both are called
-# tensorrt_bindings and neither works without TensorRT's libraries, so each has a folder that nothing else sees.
+# Tests and `make bench` compare with `bcos` and `torchvision`. They are installed without their dependencies, because
+# torchvision would otherwise replace torch.
+# Tests check calls of classic TensorRT against the Python bindings of two versions. Both packages are called
+# tensorrt_bindings, and neither can be imported without TensorRT's libraries, so each has its own folder.
 $(READY): pyproject.toml constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "bcos-sdk needs Python 3.10 or newer: make PYTHON=python3.11 ..." >&2; exit 1; }

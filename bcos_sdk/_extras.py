@@ -28,8 +28,8 @@ _EXTRA_OF_MODULE = {
 }
 
 _TRIED_TORCH = ("2.6.0", "2.8.0", "2.13.0")
-"""The versions of torch, oldest first, with which `make test-torch TORCH=…` passes. The first one is the oldest
-supported one, as in the export extra of pyproject.toml."""
+"""The versions of torch with which `make test-torch TORCH=…` passes, oldest first. The first is the oldest supported
+version, as in the extra `export` of pyproject.toml."""
 
 
 def require(*modules: str, purpose: str) -> None:
@@ -70,9 +70,9 @@ def torch_support(installed: str) -> str:
     if _minor(installed) in tried:
         return "tried"
     if _minor(installed) < tried[0]:
-        return f"older than the oldest supported {oldest}"
+        return f"older than {oldest}, the oldest supported version"
     if _minor(installed) > tried[-1]:
-        return f"newer than the newest tried {newest}"
+        return f"newer than {newest}, the newest version that was tried"
     return f"not tried, but {oldest} and {newest} were"
 
 

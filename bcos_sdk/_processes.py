@@ -35,7 +35,7 @@ def last_lines(output: str) -> str:
 
 
 def peak_memory() -> int | None:
-    """The largest number of bytes that this process has held in memory; None where the platform does not tell.
+    """The largest number of bytes that this process has held in memory; None if the platform does not report it.
 
     `/proc` comes first: on Linux, `getrusage` of a new process includes the peak of the process that started it.
     """

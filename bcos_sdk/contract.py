@@ -159,7 +159,7 @@ EXPLAIN_METADATA = "bcos.explain"
 
 @dataclass(frozen=True)
 class ExplainOutputs:
-    """The outputs of an explain graph for B images with K targets each. Nothing else references these arrays.
+    """The outputs of an explain graph for B images with K targets each. The arrays are new; the caller owns them.
 
     Each field is named after its output. `bias` is not fetched: it is the sum of `bias_terms`.
     """
@@ -202,8 +202,8 @@ class ExplainOutputs:
 def explain_grid_by_rows(run: Callable[[Floats, Integers], Arrays], images: Floats, targets: Integers) -> Arrays:
     """Outputs in the layout GRID for images [B, …] and targets [B, K], from a graph in the layout ROWS.
 
-    `run` runs that graph: on images and one target for each, or on one image and any number of targets. One target per
-    image takes one run. Several targets take one run per image, so that each forward pass is computed once.
+    `run` runs that graph on images with one target each, or on one image with any number of targets. If K = 1, there is
+    one run. Otherwise there is one run per image, so that each forward pass is computed once.
     """
     assert len(images), "a batch holds at least one image"
     per_target = {port.name for port in EXPLAIN_OUTPUTS if port.per_target}
@@ -220,7 +220,7 @@ def explain_grid_by_rows(run: Callable[[Floats, Integers], Arrays], images: Floa
 # --------------------------------------------------------------------------------------------- encoding of targets
 
 MOST_RANKS = 3840
-"""Ranks that a graph resolves at most: TensorRT sorts no more values."""
+"""The largest rank that a graph resolves: TensorRT sorts at most this many values."""
 
 
 def rank_target(rank: int) -> int:
@@ -240,11 +240,12 @@ GraphPrecision: TypeAlias = Literal["fp32", "fp16"]
 Precision: TypeAlias = Literal["fp32", "tf32", "fp16"]
 """Precision on the device. With tf32 a GPU multiplies float32 with 11 significant bits, as many as fp16 has."""
 
-# Twice the residual that an export accepts for its probes: other images and other devices round differently.
+# For fp32, the residual that an export accepts for its probe images. For fp16 and TF32, twice that of an fp16 export,
+# because other images and devices round differently.
 TOLERANCES: dict[Precision, float] = {"fp32": 1e-5, "tf32": 1e-3, "fp16": 1e-3}
 """Largest |residual| / scale of a complete explanation."""
 TOLERANCE_CAPS: dict[Precision, float] = {"fp32": 1e-4, "tf32": 2e-3, "fp16": 2e-3}
-"""The largest tolerance that a manifest may ask for."""
+"""The largest tolerance that is applied, even if a manifest has a larger one."""
 
 
 def certificate_scale(
@@ -253,10 +254,10 @@ def certificate_scale(
     logits: npt.NDArray[np.floating],
     is_mean: npt.NDArray[np.bool_] | bool,
 ) -> npt.NDArray[np.float64]:
-    """Σ|contribution| + Σ|bias term|, and for the mean target mean|logit| on top: what a residual is relative to.
+    """The scale of a residual: Σ|contribution| + Σ|bias term|, plus mean|logit| for the mean target.
 
-    Signed terms cancel, so the logit itself would be the wrong scale. The mean of many logits carries their rounding
-    errors even where the logits cancel. Axes: [..., H, W], [..., terms], [..., classes] and [...].
+    Signed terms cancel, so the logit itself would be too small a scale. The mean of the logits has their rounding
+    errors even if the logits cancel. Axes: [..., H, W], [..., terms], [..., classes] and [...].
     """
     terms = np.abs(contributions).sum((-2, -1), dtype=np.float64) + np.abs(bias_terms).sum(-1, dtype=np.float64)
     rounding = np.abs(logits).mean(-1, dtype=np.float64)

@@ -2,7 +2,7 @@
 
 BcosError
 ├── MissingExtraError            a package of an optional extra is not installed
-├── InputError                   an argument or an image that the call does not take
+├── InputError                   an argument or an image that the call does not accept
 │   ├── ImageError
 │   │   ├── UnreadableImageError
 │   │   └── ImageTooLargeError
@@ -29,11 +29,11 @@ BcosError
 │   ├── InferenceError
 │   │   └── OutOfMemoryError
 │   └── SelfTestError
-├── ClientError                  a call that the client did not finish
+├── ClientError                  a call that the client could not finish
 │   ├── QueueFullError
 │   ├── DeadlineError
 │   └── ClientClosedError
-├── ResultError                  a result that is wrong or lacks something
+├── ResultError                  a result that is wrong or incomplete
 │   ├── IncompleteExplanationError
 │   ├── MissingArrayError
 │   └── ImagesFailedError
@@ -117,7 +117,7 @@ class BcosError(Exception):
             self.retryable = retryable
 
     def about(self, source: str) -> Self:
-        """A copy of this error with `source` set; this error if it has a source. Several images can share one error."""
+        """Return a copy with `source` set, or this error if it has a source. Several images can share one error."""
         if self.source is not None:
             return self
         error = copy.copy(self)
@@ -128,8 +128,8 @@ class BcosError(Exception):
         return f"{self.message}\n{self.hint}" if self.hint else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Errors cross process pools. Subclasses take other arguments than a message, so the copy is made without
-        # calling their constructor, and gets the attributes.
+        # Process pools pickle errors. Constructors of subclasses take more arguments than a message, so a copy is made
+        # without them, and its attributes are set.
         return _rebuild, (type(self), self.message), self.__dict__
 
 
@@ -155,10 +155,10 @@ class MissingExtraError(BcosError, ImportError):
 
 
 class InputError(BcosError):
-    """An argument or an image has a type, shape or value that the call does not take."""
+    """An argument or an image has a type, shape or value that the call does not accept."""
 
     code = "input_invalid"
-    hint: str | None = "See the documentation of the call for what it takes."
+    hint: str | None = "The documentation of the call lists what it accepts."
 
 
 class ImageError(InputError):
@@ -222,7 +222,7 @@ class WeightsError(ModelError):
 
 
 class NoPublishedWeightsError(WeightsError):
-    """The registry knows no weights for this model."""
+    """The registry has no weights for this model."""
 
     code = "no_published_weights"
 
@@ -252,7 +252,7 @@ class UnsafeCheckpointError(CheckpointError):
 
 
 class WeightsMismatchError(WeightsError):
-    """The weights belong to another model: the keys and shapes that differ, and the models that would fit."""
+    """The weights are not those of the model. The attributes list the keys that differ and the models that fit."""
 
     code = "weights_mismatch"
 
@@ -281,7 +281,7 @@ class BundleError(ModelError):
 
 
 class BundleExistsError(ModelError):
-    """The target folder exists and is not replaced without being told to."""
+    """The target folder exists, and `force` was not given or the folder is not a bundle."""
 
     code = "bundle_exists"
 
@@ -329,31 +329,31 @@ class DeviceError(BcosError):
 
 
 class DeviceUnavailableError(DeviceError):
-    """The device that was asked for does not work on this machine."""
+    """The requested device does not work on this machine."""
 
     code = "device_unavailable"
-    hint = "`bcos-sdk doctor` says which devices work."
+    hint = "`bcos-sdk doctor` shows which devices work."
 
 
 class EngineError(DeviceError):
-    """TensorRT could not build or load an engine of a graph; its own message is quoted."""
+    """TensorRT could not build or load an engine; the message quotes the error of TensorRT."""
 
     code = "engine_failed"
-    hint = "The ONNX graphs of the bundle are complete and can be used."
+    hint = "The ONNX graphs of the bundle are not affected. They run on the other devices, such as cpu."
 
 
 class InferenceError(DeviceError):
     """A graph failed while it ran, or returned logits that are not finite."""
 
     code = "inference_failed"
-    hint = "`bcos-sdk validate` checks the bundle on the device."
+    hint = "Run `bcos-sdk validate` to check the bundle on the device."
 
 
 class OutOfMemoryError(InferenceError):
     """A batch does not fit into the memory of the device."""
 
     code = "out_of_memory"
-    hint = "Make the client with a smaller max_batch, or ask for fewer targets at once."
+    hint = "Create the client with a smaller max_batch, or request fewer targets at once."
     retryable = True
 
 
@@ -368,7 +368,7 @@ class SelfTestError(DeviceError):
 
 
 class ClientError(BcosError):
-    """The client did not finish a call. Family of the errors below."""
+    """The client could not finish a call. Family of the errors below."""
 
     code = "client_error"
 
@@ -390,10 +390,10 @@ class DeadlineError(ClientError):
 
 
 class ClientClosedError(ClientError):
-    """The client was closed, or was made in another process."""
+    """The client was closed, or was created in another process."""
 
     code = "client_closed"
-    hint = "Make a new client."
+    hint = "Create a new client."
 
 
 # ---------------------------------------------------------------------------------------------------------- results
@@ -419,7 +419,7 @@ class Certificate(Protocol):
 
 
 class ResultError(BcosError):
-    """A result is wrong or lacks something. Family of the errors below."""
+    """A result is wrong or incomplete. Family of the errors below."""
 
     code = "result_error"
 
@@ -442,7 +442,7 @@ class MissingArrayError(ResultError):
 
 
 class ImagesFailedError(ResultError):
-    """Some images of a list failed: `results` has one entry per image, in order, a `Failure` for each that failed."""
+    """Some images of a list failed. `results` has one entry per image, in order: a result or a `Failure`."""
 
     code = "images_failed"
     exit_code = 5

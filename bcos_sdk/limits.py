@@ -33,7 +33,7 @@ class Limits(BaseModel):
         return formats
 
     images: PositiveInt = 4096
-    """Most images in one `predict` or `explain`, which keep all results in memory. Streams have no such limit."""
+    """Largest number of images in one `predict` or `explain`, which keep all results in memory; not for streams."""
 
     queue: PositiveInt = 256
-    """Most images, decoded and encoded, that wait for the device."""
+    """Largest number of decoded images that wait for the device."""

@@ -1,4 +1,4 @@
-"""The `bcos-sdk` command. Results go to stdout, messages to stderr, and the exit code tells the outcome."""
+"""The `bcos-sdk` command. Results go to stdout, messages to stderr. docs/commands.md lists the exit codes."""
 
 from bcos_sdk.cli._main import main
 

@@ -1,4 +1,4 @@
-"""What several commands share: options, parsers of option values, text tables, stages with times, output files."""
+"""Helpers that several commands share: options, parsers of option values, text tables, stages, output files."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def pairs(rows: Sequence[tuple[str, str]]) -> str:
 
 
 def print_stages() -> Callable[[str], None]:
-    """Return a function that prints a stage to stderr with the seconds since now."""
+    """Return a function that prints a stage to stderr with the seconds since this call."""
     began = time.monotonic()
 
     def progress(stage: str) -> None:

@@ -25,7 +25,7 @@ PICTURES = ("overlay", "rgba", "heatmap", "npz")
 
 @dataclass(frozen=True)
 class Artist:
-    """Draws at the size of the network's input, or at a multiple of it if that has less than 224 pixels."""
+    """Draws at the size of the network's input, or at a multiple of it if a side is shorter than 224 pixels."""
 
     manifest: Manifest
 

@@ -59,7 +59,11 @@ def _list_file(path: Path) -> Iterator[tuple[Path, str]]:
         with path.open(encoding="utf-8", errors="surrogateescape") as lines:
             yield from _listed(lines)
     except OSError as error:
-        raise InputError(f"cannot read the list {path}: {error.strerror}", source=str(path)) from error
+        raise InputError(
+            f"cannot read the list {path}: {error.strerror}",
+            source=str(path),
+            hint="Pass @FILE with the path of a text file that has one image path per line.",
+        ) from error
 
 
 def _listed(lines: Iterable[str]) -> Iterator[tuple[Path, str]]:

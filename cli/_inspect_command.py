@@ -58,7 +58,9 @@ def describe_graph(path: Path) -> dict[str, Any]:
     try:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:  # onnx raises unrelated types for invalid files
-        raise BundleError(f"cannot read {path} as ONNX: {error}", source=str(path)) from error
+        raise BundleError(
+            f"cannot read {path} as ONNX: {error}", source=str(path), hint="Pass the path of a valid ONNX file."
+        ) from error
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     explains = EXPLAIN_METADATA in metadata
     return {

@@ -1,4 +1,4 @@
-"""The output folder of a run: pictures, results.jsonl, report page. Each file in it is complete at any time."""
+"""The output folder of a run: pictures, results.jsonl, report page. Pictures and page are written atomically."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Output:
         }
 
     def write(self, image: ImageFile, result: Result) -> None:
-        """Write the pictures, then the record. So the files of each record exist."""
+        """Write the pictures, then the record, so that the files of each record exist."""
         files: list[str] = []
         try:
             if isinstance(result, Explained):

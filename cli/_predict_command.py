@@ -32,7 +32,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 def _kinds(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str, ...]:
     kinds = split_list(text)
     if unknown := [kind for kind in kinds if kind not in PICTURES]:
-        raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(PICTURES)}")
+        raise click.BadParameter(f"unknown kind {', '.join(unknown)}: choose from {', '.join(PICTURES)}")
     return kinds
 
 

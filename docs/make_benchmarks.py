@@ -57,7 +57,7 @@ not depend on them.
 
 
 def page(report: Report) -> str:
-    """Return the whole page, made from the report alone."""
+    """Return the whole page. It depends only on the report."""
     return TEXT.format(
         machine="\n".join(f"- {name}: {value}" for name, value in machine_rows(report)),
         goals=_markdown(goal_table(report)),

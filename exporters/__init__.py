@@ -3,9 +3,9 @@
 The rooms, from low to high; a room imports only those above it in this list:
 
 program     the captured program: graph, constants, shapes
-transpose   the walk that turns a forward program into rows of W(x)
+transpose   the reverse walk that computes rows of W(x) from a forward program
 onnx        emission of a program as ONNX
-operators   one entry per operator: kind, transpose, ONNX spelling, traits
+operators   one entry per operator: kind, transpose, ONNX spelling, rewrite, traits
 capture     torch module → program
 passes      simplifications and fp16
 compiler    module → the three programs of a bundle

@@ -78,7 +78,7 @@ def export(
         progress("writing ONNX")
         graphs = _write_graphs(writer.folder, compiled)
         for refusal in find_refusals(graphs.predict, graphs.explain):
-            logger.warning("TensorRT cannot build an engine of this bundle: %s", refusal)
+            logger.warning("TensorRT cannot build an engine for this bundle: %s", refusal)
         progress("checking against torch")
         trial = Trial(module, spec.size, classes, max_batch, has_choices=compiled.has_choices)
         try:
@@ -144,7 +144,11 @@ def _write_graphs(folder: Path, compiled: Compiled) -> GraphFiles:
         try:
             onnx.checker.check_model(str(path), full_check=True)
         except Exception as error:  # the errors of onnx have no narrower common base
-            raise ExportError(f"{name} is not valid ONNX: {error}", source=name) from error
+            raise ExportError(
+                f"{name} is not valid ONNX: {error}",
+                source=name,
+                hint="This is a fault in the exporter. Please report it.",
+            ) from error
     return GraphFiles(folder / PREDICT, folder / EXPLAIN, folder / EXPLAIN_ROWS)
 
 

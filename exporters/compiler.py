@@ -1,4 +1,4 @@
-"""torch module → the programs of a bundle: predict, and explain in two layouts of its targets; simplified."""
+"""torch module → the simplified programs of a bundle: predict, and explain in both layouts of targets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Compiled:
 
     @property
     def has_choices(self) -> bool:
-        """Whether W(x) jumps somewhere: a maximum takes one path or the other."""
+        """Whether W(x) has jumps, because the network has a choice such as a maximum or a ReLU."""
         return any(kind_of(node) is Kind.CHOICE for node in self.predict.graph.nodes)
 
     def in_half(self, analysis: HalfAnalysis, keep: Sequence[str]) -> Compiled:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-# One worker process per core, each with one thread. It has to be set before numpy and torch are imported.
+# One thread per worker process. It must be set before numpy and torch are imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import hypothesis
@@ -105,7 +105,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 @pytest.fixture
 def report_parity(request: pytest.FixtureRequest) -> Callable[[str, float, float], None]:
-    """Add a row to the parity table that ends the run."""
+    """Add a row to the parity table that is printed after the run."""
 
     def report(row: str, logits: float, weights: float) -> None:
         request.config.stash[_TABLES][_PARITY][row] = f"{logits:8.1e} {weights:8.1e}"
@@ -115,7 +115,7 @@ def report_parity(request: pytest.FixtureRequest) -> Callable[[str, float, float
 
 @pytest.fixture
 def report_export(request: pytest.FixtureRequest) -> Callable[[str, Bundle, float], None]:
-    """Add a row to the table of exports that ends the run."""
+    """Add a row to the table of exports that is printed after the run."""
 
     def report(name: str, bundle: Bundle, seconds: float) -> None:
         worst = {
@@ -131,7 +131,7 @@ def report_export(request: pytest.FixtureRequest) -> Callable[[str, Bundle, floa
 
 @pytest.fixture
 def report_engine(request: pytest.FixtureRequest) -> Callable[[str, int, float, int | None], None]:
-    """Add a row to the table of engines that ends the run."""
+    """Add a row to the table of engines that is printed after the run."""
 
     def report(name: str, size: int, seconds: float, peak_memory: int | None) -> None:
         figures = f"{size / 1e6:8.1f} {seconds:8.1f} {(peak_memory or 0) / 1e6:8.0f}"
@@ -153,7 +153,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _shortfall(config: pytest.Config) -> list[str]:
-    """Why a run with --installed tested too little; a run must not succeed because everything was skipped."""
+    """The reasons why a run with --installed tested too little, for example because most tests were skipped."""
     wanted = config.getoption("--installed")
     if wanted is None:
         return []
@@ -206,6 +206,6 @@ def _same_random_numbers() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _store_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees, or adds to, the models and engines of whoever runs it."""
+def _separate_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use a store of the test run, so that no test reads or changes the exported models of the user."""
     monkeypatch.setenv("BCOS_SDK_STORE", str(tmp_path_factory.getbasetemp() / "store"))

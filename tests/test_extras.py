@@ -19,14 +19,14 @@ ROOT = Path(__file__).resolve().parents[1]
 @pytest.mark.parametrize(
     ("installed", "expected"),
     [
-        ("2.5.1", "older than the oldest supported 2.6"),
-        ("1.13.1", "older than the oldest supported 2.6"),
+        ("2.5.1", "older than 2.6, the oldest supported version"),
+        ("1.13.1", "older than 2.6, the oldest supported version"),
         ("2.6.0", "tried"),
         ("2.7.1+cu128", "not tried, but 2.6 and 2.13 were"),
         ("2.8.0", "tried"),
         ("2.13.1+cpu", "tried"),
-        ("2.14.0a0+git1234", "newer than the newest tried 2.13"),
-        ("3.0", "newer than the newest tried 2.13"),
+        ("2.14.0a0+git1234", "newer than 2.13, the newest version that was tried"),
+        ("3.0", "newer than 2.13, the newest version that was tried"),
     ],
 )
 def test_support_of_a_torch_version(installed: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,8 +50,11 @@ def test_doctor_tells_whether_torch_was_tried(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(_doctor_command, "check_device", lambda device: None)
     monkeypatch.setattr(_doctor_command, "installed_version", lambda name: {"torch": "2.5.1"}.get(name))
     run = CliRunner().invoke
-    assert "2.5.1, older than the oldest supported 2.6\n" in run(main, ["doctor"]).stdout
-    assert json.loads(run(main, ["doctor", "--json"]).stdout)["torch_support"] == "older than the oldest supported 2.6"
+    assert "2.5.1, older than 2.6, the oldest supported version\n" in run(main, ["doctor"]).stdout
+    assert (
+        json.loads(run(main, ["doctor", "--json"]).stdout)["torch_support"]
+        == "older than 2.6, the oldest supported version"
+    )
     monkeypatch.setattr(_doctor_command, "installed_version", lambda name: None)
     assert json.loads(run(main, ["doctor", "--json"]).stdout)["torch_support"] is None
     assert installed_version("no-such-package") is None

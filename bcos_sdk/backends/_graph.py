@@ -47,7 +47,7 @@ class Graph(Protocol):
     """One graph, loaded on a device."""
 
     def run(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> Arrays:
-        """Return the named outputs as arrays that nothing else references. Every failure is a `BcosError`."""
+        """Return the named outputs as new arrays, which the caller owns. Every failure is a `BcosError`."""
 
     def close(self) -> None:
         """Free the memory of the device. The graph cannot run afterwards."""

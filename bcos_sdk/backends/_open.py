@@ -29,7 +29,7 @@ _TRY_NEXT_DEVICE = (
 def open_backend(bundle: Bundle, device: str = "auto", *, threads: int | None = None, tf32: bool = False) -> Backend:
     """Open the bundle on the named device, or raise an error.
 
-    "auto" takes the first device that passes the self-test and needs no engine built, and at last the CPU.
+    "auto" takes the first device that works and passes the self-test. It builds no engine. The CPU comes last.
     """
     named = parse_device(device)
     if named is not None:

@@ -1,6 +1,6 @@
 """The interface of a runtime, and the devices on which runtimes run.
 
-Everything that differs between runtimes is a property or a method here. No other code asks which runtime it has.
+Everything that differs between runtimes is a property or a method here. No other code checks which runtime it uses.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Runtime(ABC):
 
     @abstractmethod
     def problem(self, index: int) -> str | None:
-        """Return why the device cannot be used, as far as that shows without a graph; None if nothing is known."""
+        """Return why the device cannot be used, or None. No graph is loaded, so not every problem is found."""
 
     @abstractmethod
     def open_graph(self, graph: Path, bundle: Bundle, index: int, options: OpenOptions) -> Graph:
@@ -61,12 +61,12 @@ class Runtime(ABC):
         """Load an ONNX file, or its bytes, that belongs to no bundle. It runs each batch as a whole."""
 
     def require(self, index: int) -> None:
-        """Raise an error if the device cannot be used, as far as that shows without a graph."""
+        """Raise an error if `problem` finds a reason why the device cannot be used."""
         if (problem := self.problem(index)) is not None:
             raise unavailable(self.device_name(index), problem)
 
     def self_tests_on_open(self, *, by_name: bool) -> bool:  # noqa: ARG002 - runtimes may decide by it
-        """Whether both graphs are loaded and self-tested when a bundle is opened. Otherwise each is on first use."""
+        """Whether to load and self-test both graphs when a bundle is opened. Otherwise each is tested on first use."""
         return self.on_gpu
 
     def try_out(self, index: int) -> str | None:
@@ -96,11 +96,11 @@ class Device:
         return self.runtime.device_name(self.index)
 
     def problem(self) -> str | None:
-        """Return why the device cannot be used, as far as that shows without a graph; None if nothing is known."""
+        """Return why the device cannot be used, or None. No graph is loaded, so not every problem is found."""
         return self.runtime.problem(self.index)
 
     def require(self) -> None:
-        """Raise an error if the device cannot be used, as far as that shows without a graph."""
+        """Raise an error if `problem` finds a reason why the device cannot be used."""
         self.runtime.require(self.index)
 
 

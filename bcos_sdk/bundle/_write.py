@@ -34,7 +34,11 @@ class BundleWriter:
             self._remove_leftovers()
             self.folder.mkdir()
         except OSError as error:
-            raise BundleError(f"cannot write beside {self.target}: {error}", source=str(self.target)) from error
+            raise BundleError(
+                f"cannot write beside {self.target}: {error}",
+                source=str(self.target),
+                hint="Choose another folder, or check the permissions and the free space of its parent folder.",
+            ) from error
         return self
 
     def __exit__(

@@ -38,7 +38,8 @@ def check_count(name: str, value: Any, *, largest: int | None = None, advice: st
         number = 0
     if isinstance(value, bool) or number < 1 or (largest is not None and number > largest):
         upper = " or more" if largest is None else f" to {largest}"
-        raise InputError(f"{name} is {value!r}", source=name, hint=f"Pass a whole number, 1{upper}.{advice}")
+        expected = f"a whole number, 1{upper}"
+        raise InputError(f"{name} is {value!r}, expected {expected}", source=name, hint=f"Pass {expected}.{advice}")
     return number
 
 
@@ -46,14 +47,14 @@ def check_choice(name: str, value: Any, choices: Any) -> None:
     """Check that the value is one of the values of a Literal."""
     if value not in get_args(choices):
         allowed = " or ".join(f'"{choice}"' for choice in get_args(choices))
-        raise InputError(f"{name} is {value!r}", source=name, hint=f"Use {allowed}.")
+        raise InputError(f"{name} is {value!r}, expected {allowed}", source=name, hint=f"Use {allowed}.")
 
 
 def check_type(name: str, value: Any, types: tuple[type, ...]) -> None:
     """Check that the value is an instance of one of these types."""
     if not isinstance(value, types):
         expected = " or ".join("None" if one is type(None) else one.__name__ for one in types)
-        raise InputError(f"{name} is {value!r}", source=name, hint=f"Expected: {expected}.")
+        raise InputError(f"{name} is {value!r}, expected {expected}", source=name, hint=f"Pass {expected}.")
 
 
 def image_collection(images: Any) -> Iterable[ImageSource]:
@@ -61,7 +62,10 @@ def image_collection(images: Any) -> Iterable[ImageSource]:
     if is_one_image(images):
         return [images]
     if not isinstance(images, Iterable):
-        raise InputError(f"images is a {type(images).__name__}, which is neither an image nor a collection of images")
+        raise InputError(
+            f"images is a {type(images).__name__}, which is neither an image nor a collection of images",
+            hint="Pass a path, bytes, a file opened in binary mode, a PIL image, a numpy array, or a list of these.",
+        )
     return images
 
 

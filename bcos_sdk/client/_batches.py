@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float32]
 class Job:
     """Encoded images of one call that run together, with the targets of each; no targets for a prediction.
 
-    The result of `done` is the outputs of these images, or the error because of which they were not run.
+    The result of `done` is the outputs of these images, or the error for which they have no outputs.
     """
 
     images: list[Floats]

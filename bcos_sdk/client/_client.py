@@ -53,7 +53,7 @@ class Client(AsyncCalls):
     Arguments:
         model: the folder of a bundle, or the name of an exported model in the local store.
         device: "auto", "cpu", "openvino", "cuda", "cuda:1", "tensorrt". "auto" uses the first of TensorRT, CUDA,
-            OpenVINO and CPU that works. A device by name that does not work is an error.
+            OpenVINO and CPU that works. A named device that does not work is an error.
         threads: number of CPU threads; by default one per core.
         max_batch: largest images × targets to compute at once; by default the batch that the bundle was exported for.
         tf32: let a GPU multiply with 11 significant bits. Faster; certificates then have the tolerance of fp16.

@@ -20,7 +20,11 @@ class Deadline:
         except (TypeError, ValueError):
             budget = math.nan
         if math.isnan(budget):
-            raise InputError(f"timeout is {seconds!r}", source="timeout", hint="Pass a number of seconds, or None.")
+            raise InputError(
+                f"timeout is {seconds!r}, expected a number of seconds or None",
+                source="timeout",
+                hint="Pass a number of seconds, or None for no deadline.",
+            )
         self._end = time.monotonic() + budget
 
     def remaining(self) -> float | None:

@@ -66,7 +66,7 @@ class Pipeline:
         try:
             for chunk in self._chunks(requests):
                 decoding.append(chunk)
-                if len(decoding) > 1 or not submitted:  # later batches are decoded one ahead
+                if len(decoding) > 1 or not submitted:  # one batch is decoded ahead
                     submitted.append(self._submit(decoding.popleft(), deadline, weights, wait=admitted))
                     admitted = True
                 if len(submitted) > 1:
@@ -99,7 +99,7 @@ class Pipeline:
     def _decode(self, request: Request) -> Future[Any]:
         """Return a future of the loaded image or of its error.
 
-        Threads decode paths and bytes only. The caller may change any other image after this call.
+        Threads decode only paths and bytes. Other images are loaded here, because the caller may change them later.
         """
         if isinstance(request.targets, BcosError):
             return _completed(request.targets)

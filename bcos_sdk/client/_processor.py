@@ -29,6 +29,7 @@ from bcos_sdk.results import Explained, Prediction
 __all__ = ["ImageProcessor"]
 
 _MOST_DECODERS = 8
+_ONE_LIST_PER_IMAGE = "Pass one list of targets for each image."
 
 
 class ImageProcessor:
@@ -103,7 +104,7 @@ def _with_targets(images: Iterable[ImageSource], targets: Iterator[ResolvedTarge
     for place, image in enumerate(images):
         wanted = next(targets, None)
         if wanted is None:
-            raise InputError(f"there are targets for {place} images, but more images")
+            raise InputError(f"there are targets for {place} images, but more images", hint=_ONE_LIST_PER_IMAGE)
         yield Request(source_name(image, place), image, wanted)
     if not isinstance(targets, repeat) and next(targets, None) is not None:
-        raise InputError(f"there are {place + 1} images, but targets for more")
+        raise InputError(f"there are {place + 1} images, but targets for more", hint=_ONE_LIST_PER_IMAGE)

@@ -60,7 +60,7 @@ class TargetResolver:
     def for_each_image(
         self, targets: Targets, top_k: int, images: int | None = None
     ) -> Iterator[ResolvedTargets | BcosError]:
-        """Yield the targets of each image: without end if all images share them, else one entry per list.
+        """Yield the targets of each image: infinitely often if all images share them, else one entry per list.
 
         A wrong target that all images share raises an error now. A wrong target of one image is yielded as an error.
         """
@@ -82,9 +82,9 @@ class TargetResolver:
         top_k = min(top_k, self._manifest.classes)
         if not 1 <= top_k <= self._manifest.ranks:
             raise UnknownTargetError(
-                f"top_k is {top_k}",
+                f"top_k is {top_k}, expected 1 to {self._manifest.ranks} for this model",
                 source=str(top_k),
-                hint=f"This model can explain the 1 to {self._manifest.ranks} most likely classes.",
+                hint="Use a smaller top_k, or pass targets.",
             )
         rows = tuple(rank_target(rank) for rank in range(1, top_k + 1))
         return ResolvedTargets(rows, tuple((place, None) for place in range(top_k)))
@@ -119,7 +119,9 @@ class TargetResolver:
         try:
             index = operator.index(target)
         except TypeError:
-            raise InputError(f"{target!r} is not a target", source=repr(target), hint=_HINT) from None
+            raise InputError(
+                f"target {target!r} is neither a class index nor a label", source=repr(target), hint=_HINT
+            ) from None
         if isinstance(target, bool) or not 0 <= index < self._manifest.classes:
             raise UnknownTargetError(
                 f"there is no class {target}",

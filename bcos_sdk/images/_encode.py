@@ -29,7 +29,7 @@ def decode(encoded: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
 
 
 def check_encoded(array: npt.NDArray[np.floating], size: tuple[int, int], source: str) -> npt.NDArray[np.float32]:
-    """Return a float32 copy of an encoded image, or raise an `InputError` that says what is wrong with the array."""
+    """Return a float32 copy of an encoded image, or raise an `InputError` with the reason why it is not one."""
     expected = expected_arrays(size)
     if array.shape != (CHANNELS, *size):
         reason = "it has 3 channels and no complement" if 3 in array.shape else f"its shape is {list(array.shape)}"

@@ -59,7 +59,7 @@ def source_name(image: object, position: int) -> str:
 def snapshot(
     image: ImageSource, source: str, load: Callable[[ImageSource, str], LoadedImage]
 ) -> str | bytes | LoadedImage:
-    """Return something that the caller cannot change any more: a path, bytes, or the loaded image.
+    """Return the image in a form that the caller cannot change later: a path, bytes, or the loaded image.
 
     Paths and bytes can be loaded later by another thread. Files, PIL images and arrays are mutable, so they are loaded
     now with `load`.
@@ -108,10 +108,12 @@ def _load_array(array: npt.NDArray[Any], source: str, spec: InputSpec, limits: L
         return LoadedImage(decode(encoded), encoded)
     if array.dtype != np.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3):
         raise InputError(
-            f"{source} is an array {array.dtype} {list(array.shape)}", source=source, hint=expected_arrays(spec.size)
+            f"{source} is an array {array.dtype} {list(array.shape)}, which is not an image",
+            source=source,
+            hint=expected_arrays(spec.size),
         )
     if not array.size:
-        raise InputError(f"{source} has no pixels", source=source)
+        raise InputError(f"{source} has no pixels", source=source, hint="Pass an image with at least one pixel.")
     picture = Image.fromarray(array)
     check_pixels(picture, source, limits)
     return _load_picture(picture, source, spec, limits)

@@ -78,7 +78,7 @@ def check_pixels(picture: Image.Image, source: str, limits: Limits) -> None:
     """Raise an error if the picture has no pixels, or more than the limit."""
     width, height = picture.size
     if not width * height:
-        raise InputError(f"{source} has no pixels", source=source)
+        raise InputError(f"{source} has no pixels", source=source, hint="Pass an image with at least one pixel.")
     if width * height > limits.pixels:
         raise ImageTooLargeError(
             f"{source} has {width} × {height} pixels, the limit is {limits.pixels:,}", source=source, hint=_PIXELS_HINT

@@ -28,7 +28,7 @@ def to_rgb(picture: Image.Image, source: str) -> Image.Image:
         raise InputError(
             f"{source} has floating-point pixels",
             source=source,
-            hint="Convert it to 8 bits. The range of its values is not known here.",
+            hint="Convert it to 8 bits: the client does not know the range of its values.",
         )
     if picture.mode in ("P", "PA") and "transparency" in picture.info:
         picture = picture.convert("RGBA")  # Pillow warns if such a picture is converted to RGB directly
@@ -91,7 +91,8 @@ def _crop_centre(picture: Image.Image, height: int, width: int, source: str) -> 
         raise InputError(
             f"{source} has {picture.width} × {picture.height} pixels, too few for a crop of {width} × {height}",
             source=source,
+            hint="Pass a larger image, or export the model with a resize in its preprocessing.",
         )
-    # Round half to even, as the transform does that the models were published with.
+    # Round half to even, like the published evaluation transform.
     left, top = round((picture.width - width) / 2), round((picture.height - height) / 2)
     return picture.crop((left, top, left + width, top + height))

@@ -52,8 +52,8 @@ def random_network(spec: ModelSpec) -> nn.Module:
 def calibrate(network: nn.Module, x: Tensor) -> None:
     """Set γ and layer scales to random values near 1, and running statistics to those of the batch `x`.
 
-    With fresh weights the signal shrinks from layer to layer. Errors then disappear in rounding, and values become
-    denormal, which slows a CPU down.
+    With fresh weights the signal shrinks from layer to layer. Errors are then smaller than rounding errors, and values
+    become denormal, which slows a CPU down.
     """
     with torch.no_grad():
         for name, parameter in network.named_parameters():

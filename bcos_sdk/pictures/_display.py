@@ -1,4 +1,4 @@
-"""Pictures for people: from arrays to PIL, enlarged if the network's input is small, and as data URIs for HTML."""
+"""Pictures for display: from arrays to PIL, enlarged if the network's input is small, and as data URIs for HTML."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PIL import Image
 __all__ = ["data_uri", "enlarge", "enlargement", "on_white", "smoothing_window", "to_picture"]
 
 _SIDE = 224
-"""Length in pixels that a side needs to be looked at, and that a thumbnail has at most."""
+"""Smallest side of a displayed picture, and largest side of a thumbnail, in pixels."""
 _SMOOTHING_WINDOW = 15
 """Width in pixels of the smoothing window of `rgba` in a picture that is not enlarged."""
 

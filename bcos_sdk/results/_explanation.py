@@ -88,11 +88,11 @@ class Explanation(Record):
             return
         draw = {"overlay": self.overlay, "rgba": self.rgba, "heatmap": self.heatmap}
         if picture not in draw:
-            raise InputError(f"picture is {picture!r}", hint=f"Use {' or '.join(draw)}.")
+            raise InputError(f"picture is {picture!r}, expected one of {', '.join(draw)}", hint="Choose one of these.")
         _save_picture(Path(path), draw[picture]())
 
     def require_complete(self) -> None:
-        """Raise an `IncompleteExplanationError` unless the certificate passed and belongs to these numbers."""
+        """Raise an `IncompleteExplanationError` unless the certificate passed and its sum is that of these arrays."""
         figures = self.completeness
         total = _sum(self.contributions, self.bias) if "contributions" in self.arrays else figures.sum
         if not figures.passed or not abs(total - figures.sum) <= _ROUNDING * figures.scale:
@@ -107,7 +107,7 @@ class Explanation(Record):
             )
 
     def __sub__(self, other: Explanation) -> Explanation:
-        """Explain the difference of two logits of one image. Minus "mean" it is the mean-corrected explanation."""
+        """Explain the difference of two logits of one image. With "mean" as `other`: the mean-corrected explanation."""
         if not isinstance(other, Explanation):
             return NotImplemented
         self.require_complete()
@@ -159,7 +159,7 @@ class Explanation(Record):
     def _certificate_is_of_this_logit(self) -> Self:
         if self.completeness.logit != self.target.logit and not math.isnan(self.target.logit):
             raise ValueError(
-                f"the certificate is of another logit: {self.completeness.logit}, that of the target is "
+                f"the certificate has the logit {self.completeness.logit}, but the target has the logit "
                 f"{self.target.logit}"
             )
         return self
@@ -207,4 +207,8 @@ def _write(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         with atomic_write(path) as partial, partial.open("xb") as file:
             write(file)
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}", source=str(path)) from error
+        raise OutputError(
+            f"cannot write {path}: {error.strerror}",
+            source=str(path),
+            hint="Check that the folder exists, is writable and has free space.",
+        ) from error

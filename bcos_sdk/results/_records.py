@@ -15,7 +15,7 @@ from bcos_sdk.results._arrays import ARRAYS
 __all__ = ["SCHEMA_VERSION", "ClassScore", "Completeness", "Failure", "Prediction", "Record", "Target"]
 
 SCHEMA_VERSION = 1
-"""Version of the JSON of every result. It changes if an older reader would misunderstand the JSON."""
+"""Version of the JSON of every result. It changes if older versions could not read the JSON correctly."""
 
 
 class Record(BaseModel):
@@ -26,16 +26,19 @@ class Record(BaseModel):
     def to_json(self, *, arrays: Literal["base64", "omit"] = "base64") -> str:
         """Return one line of JSON. Arrays are written as base64 of their bytes, or left out."""
         if arrays not in ("base64", "omit"):
-            raise InputError(f"arrays is {arrays!r}", hint='Use "base64" or "omit".')
+            raise InputError(f'arrays is {arrays!r}, expected "base64" or "omit"', hint='Use "base64" or "omit".')
         return self.model_dump_json(context={ARRAYS: arrays})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read what `to_json` wrote."""
+        """Restore the result from the text that `to_json` returned."""
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            raise InputError(f"this JSON is not a valid {cls.__name__}: {first_faults(error)}") from None
+            raise InputError(
+                f"this JSON is not a valid {cls.__name__}: {first_faults(error)}",
+                hint="Pass the text that `to_json` returned.",
+            ) from None
 
 
 class Completeness(Record):

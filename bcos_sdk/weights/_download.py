@@ -1,4 +1,4 @@
-"""Weights as local files with the right SHA-256: downloaded once, or part of this package."""
+"""Get weights as local files with a checked SHA-256: downloaded once, or part of this package."""
 
 from __future__ import annotations
 

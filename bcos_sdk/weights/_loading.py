@@ -116,7 +116,7 @@ def _mismatch(source: str, name: str, checkpoint: Mapping[str, Any], nearest: Ca
         if keys:
             lines.append(f"  {title} ({len(keys)}): {_shortened(keys)}")
     fits = _models_that_fit(checkpoint)
-    hint = f"They fit: {_shortened(fits)}." if fits else "They fit no model of the registry."
+    hint = f"The weights fit {_shortened(fits)}." if fits else "The weights fit no model of the registry."
     return WeightsMismatchError(
         "\n".join(lines),
         source=source,

@@ -85,7 +85,7 @@ def _request(url: str, *, start: int) -> HTTPResponse | None:
         error.close()
         if start and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             return None  # the caller checks the hash of the file
-        reason = f"the server answered {error.code} {error.reason}"
+        reason = f"the server returned {error.code} {error.reason}"
         raise TransferError(reason, retryable=error.code in _RETRYABLE_STATUS) from error
     if not isinstance(response, HTTPResponse):
         response.close()

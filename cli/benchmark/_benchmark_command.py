@@ -31,7 +31,9 @@ def _batches(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[i
 def _comparisons(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str, ...]:
     parts = () if text == "none" else split_list(text)
     if unknown := [part for part in parts if part not in get_args(Comparison)]:
-        raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(get_args(Comparison))}, or none")
+        raise click.BadParameter(
+            f"unknown comparison {', '.join(unknown)}: choose from {', '.join(get_args(Comparison))}, or none"
+        )
     return parts
 
 

@@ -43,7 +43,7 @@ TORCHVISION_BUILDERS = {
 
 
 def import_torchvision() -> Any:
-    """Import torchvision, also if its build does not match torch. Then packages that need it, such as `bcos`, work."""
+    """Import torchvision even if its build does not match torch. Packages that import it, such as `bcos`, then work."""
     import torch
 
     try:

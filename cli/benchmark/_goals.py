@@ -69,9 +69,9 @@ GOALS = (
         for model in ("densenet121", "convnext_tiny", "vitc_s_patch1_14", "vgg11_bnu")
     ),
     Goal("five explanations of one image ÷ one", "resnet50", "≤", 3.2, _top_five),
-    Goal("folder throughput ÷ engine on ready arrays", "resnet50", "≥", 0.9, _folder),
+    Goal("folder throughput ÷ backend on arrays in memory", "resnet50", "≥", 0.9, _folder),
     Goal("peak memory ÷ reference's batched explain", "resnet50", "≤", 0.7, _memory),
 )
-"""Each goal is about one model. The limit on the import time, which concerns no model, is below."""
+"""The goals of single models. The limit on the import time is below."""
 
 IMPORT_LIMIT_SECONDS = 0.3

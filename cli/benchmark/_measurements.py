@@ -58,7 +58,7 @@ class Machine(_Record):
 
     @property
     def is_busy(self) -> bool:
-        """Whether other processes make the ratios unreliable: they slow torch down far more than ONNX Runtime."""
+        """Whether other processes make the ratios unreliable. They slow torch down far more than ONNX Runtime."""
         return self.load is not None and self.load > 0.25 * self.cores
 
 
@@ -182,7 +182,7 @@ class ModelRecord(_Record):
 
 
 class Report(_Record):
-    """One run. Every ratio is of times that were measured in this run, in one process."""
+    """One run. Every ratio compares times that were measured in this run, in one process."""
 
     schema_version: Literal[1] = 1
     machine: Machine
@@ -203,4 +203,7 @@ class Report(_Record):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            raise InputError(f"not a benchmark report: {first_faults(error)}") from None
+            raise InputError(
+                f"not a benchmark report: {first_faults(error)}",
+                hint="Pass the JSON that `bcos-sdk benchmark --json FILE` wrote.",
+            ) from None

@@ -22,7 +22,7 @@ def has_reference(name: str) -> bool:
 def build_reference(name: str) -> Any:
     """Return the network of that name with fresh weights, in eval mode.
 
-    Its parameters do not require gradients. This saves time and memory of autograd, in favour of the reference.
+    Its parameters do not require gradients. This saves time and memory in autograd, to the advantage of the reference.
     """
     network = getattr(_entry_points(), name)(pretrained=False)
     return network.eval().requires_grad_(False)

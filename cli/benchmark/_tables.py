@@ -162,7 +162,7 @@ def _judged(text: str, met: bool) -> str:
 
 
 def three_digits(value: float) -> str:
-    """Format with three significant digits. Two runs agree in fewer."""
+    """Format with about three significant digits. Further digits differ between runs."""
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 

@@ -1,4 +1,4 @@
-"""Capture: torch module → program, through torch.export, in the operators of the table."""
+"""Capture: torch module → program. It runs torch.export and rewrites the result to the operators of the table."""
 
 from bcos_sdk.exporters.capture._capture import capture, explanation_mode
 

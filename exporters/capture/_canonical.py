@@ -1,4 +1,4 @@
-"""Rewrite aten's many spellings to the operators that rules, passes and ONNX emission know."""
+"""Rewrite the many operators of aten to the few that transpose rules, passes and ONNX emission handle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ aten = torch.ops.aten
 def canonicalise(program: Program) -> None:
     """Replace in-place operators, fold constants, then apply the rewrite of each operator that has one.
 
-    An operator without an entry passes unchanged. The transposed pass or the emission reports it.
+    An operator without an entry stays unchanged. The transposed pass or the emission then raises an error for it.
     """
     for node in list(program.graph.nodes):
         if node.op == "call_function" and _is_in_place(node):
@@ -39,7 +39,7 @@ def _is_in_place(node: fx.Node) -> bool:
 
 
 def _replace_in_place(program: Program, node: fx.Node) -> None:
-    """x.op_() → y = x.op(), and y for every later use of x. Refuse it if x may share memory with another value."""
+    """x.op_() → y = x.op(), and every later use of x reads y. Refuse it if x may share memory with another value."""
     operator: Any = node.target
     changed = bind(node).self
     plain = getattr(aten, operator.overloadpacket.__name__.removesuffix("_"), None)

@@ -34,7 +34,7 @@ def capture(module: nn.Module, size: tuple[int, int], *, channels: int = CHANNEL
     if dtype not in (torch.float32, torch.float64):
         raise CaptureError(
             f"the module is in {dtype}, expected float32 or float64",
-            hint="Call .float() on it. The option precision of the export chooses fp16.",
+            hint="Call .float() first. For fp16 graphs, pass precision='fp16' to the export.",
         )
     image = torch.rand(2, channels, *size, dtype=dtype)
     # torch 2.6 captures a slice only if the batch size cannot be the largest int64.
@@ -61,7 +61,7 @@ def capture(module: nn.Module, size: tuple[int, int], *, channels: int = CHANNEL
 
 
 def _graph_module(exported: torch.export.ExportedProgram) -> fx.GraphModule:
-    """The exported program as an fx graph without checks of its input's shape.
+    """The exported program as an fx graph without checks of the input shape.
 
     Since torch 2.9 the graph contains these checks by default. Earlier versions have no such argument and no checks.
     """

@@ -61,7 +61,7 @@ def emit(
     metadata: dict[str, str] | None = None,
     expose: dict[str, fx.Node] | None = None,
 ) -> onnx.ModelProto:
-    """The ONNX model of a program. `spellings` says how each operator is written in ONNX.
+    """The ONNX model of a program. `spellings` has one function per operator that emits it as ONNX operators.
 
     Large constants go to the weights file. `expose` adds outputs for inner values, by name.
     """
@@ -148,7 +148,7 @@ class Emitter:
         return self.constant(torch.tensor(value, dtype=torch.float32), "number")
 
     def fold(self, cotangent: fx.Node, sample: Sequence[int]) -> str:
-        """Merge the leading axes of a cotangent into one, as convolutions need it: [rows, *sample]."""
+        """Merge the leading axes of a cotangent into one, because a convolution takes one: [rows, *sample]."""
         if self.layout is Layout.ROWS:
             return self.value(cotangent)
         return self.op("Reshape", cotangent, self.ints(-1, *sample))

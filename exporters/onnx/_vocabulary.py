@@ -1,8 +1,8 @@
-"""The ONNX operators that the exporter emits, and what TensorRT does not build or computes differently.
+"""The ONNX operators that the exporter emits, and those that TensorRT does not build or computes differently.
 
-ONNX Runtime, OpenVINO and TensorRT all take the operators in EMITTED. TensorRT's own `supports_operator` accepts some
-uses that it then refuses. Each entry of the refusals was seen to fail, or to differ from ONNX Runtime, with TensorRT
-for RTX 1.7. Its parser may refuse more, and reports that when an engine is built.
+ONNX Runtime, OpenVINO and TensorRT all support the operators in EMITTED, but TensorRT does not support every use of
+them. Its own `supports_operator` is not reliable. Each entry of TENSORRT_REFUSES failed, or differed from ONNX Runtime,
+with TensorRT for RTX 1.7. The parser of TensorRT may refuse further uses, and reports them when an engine is built.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EMITTED = frozenset({
 
 @dataclass(frozen=True)
 class Refusal:
-    """An operator of a graph, the layer it belongs to, and why TensorRT does not take it."""
+    """An operator of a graph, its layer, and the reason why TensorRT does not support it."""
 
     operator: str
     layer: str
@@ -79,7 +79,7 @@ def _conv_transpose(node: NodeProto, _constants: _Constants) -> str | None:
     if max(given.get("strides", [1])) > 1 and max(given.get("dilations", [1])) > 1:
         return "it has both a stride and a dilation"
     if "output_shape" in given or given.get("auto_pad", b"NOTSET") != b"NOTSET":
-        return "it has output_shape or auto_pad, and TensorRT pads on the other side than ONNX Runtime"
+        return "it has output_shape or auto_pad, for which TensorRT pads the other side than ONNX Runtime"
     return None
 
 
@@ -105,7 +105,7 @@ def _reduce(node: NodeProto, constants: _Constants) -> str | None:
 
 def _top_k(node: NodeProto, constants: _Constants) -> str | None:
     count = constants.integer(node, 1)
-    return f"it asks for {count} values, at most {MOST_RANKS} are sorted" if count and count > MOST_RANKS else None
+    return f"it returns {count} values, TensorRT sorts at most {MOST_RANKS}" if count and count > MOST_RANKS else None
 
 
 TENSORRT_REFUSES: dict[str, Callable[[NodeProto, _Constants], str | None]] = {
@@ -127,7 +127,7 @@ TENSORRT_REFUSES: dict[str, Callable[[NodeProto, _Constants], str | None]] = {
     "ScatterND": _scatter,
     "TopK": _top_k,
 }
-"""ONNX operator → why TensorRT refuses a node of it; the function returns None if TensorRT takes the node."""
+"""ONNX operator → function that returns why TensorRT refuses a node, or None if it supports the node."""
 
 
 def _attributes(node: NodeProto) -> dict[str, Any]:

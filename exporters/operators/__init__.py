@@ -1,7 +1,7 @@
-"""The operators: everything known of an operator is in its one entry, in the file of its kind.
+"""The operator table: one entry per operator has everything that the exporter knows about it.
 
-To add an operator, add one entry. `Operator` refuses an incomplete one, and a test fails until the entry is compared
-with the operator's Jacobian.
+To add an operator, add one entry to the file of similar operators. `Operator` raises an error for an incomplete entry.
+A test fails until a case compares the entry with the operator's Jacobian.
 """
 
 from collections.abc import Iterable

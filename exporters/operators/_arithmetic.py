@@ -57,7 +57,7 @@ def _scale(t: Transposition, node: fx.Node, ct: fx.Node, live: fx.Node, frozen: 
 
 
 def _split_alpha(program: Program, node: fx.Node) -> None:
-    """x ± α·y → α·y, then x ± that."""
+    """x ± α·y → z = α·y, then x ± z."""
     a = bind(node)
     if a.alpha != 1:
         with program.graph.inserting_before(node):

@@ -33,7 +33,7 @@ def unary(kind: str) -> Spelling:
 
 
 def binary(kind: str) -> Spelling:
-    """The spelling of a function with two operands, which ONNX wants in one type."""
+    """The spelling of a function with two operands. ONNX requires operands of the same type."""
 
     def spell(e: Emitter, node: fx.Node) -> str:
         operands = [_as_float(e, operand) if is_floating(node) else operand for operand in node.args[:2]]
@@ -43,7 +43,7 @@ def binary(kind: str) -> Spelling:
 
 
 def _as_float(e: Emitter, operand: Any) -> Any:
-    """Cast a boolean or integer operand: torch mixes them with floats, ONNX does not."""
+    """Cast a boolean or integer operand to float: torch converts types implicitly, ONNX does not."""
     if not isinstance(operand, fx.Node) or is_floating(operand):
         return operand
     if is_constant(operand):

@@ -24,13 +24,13 @@ aten = torch.ops.aten
 def conv_transpose(
     ct: Tensor, weight: Tensor, stride: Pair, padding: Pair, output_padding: Pair, dilation: Pair, groups: int
 ) -> Tensor:
-    """The transpose of conv2d with this weight. `output_padding` restores the rows and columns that the stride cut."""
+    """The transpose of conv2d with this weight. `output_padding` restores rows and columns that the stride skipped."""
     out = F.conv_transpose2d(ct.flatten(0, -4), weight, None, stride, padding, output_padding, groups, dilation)
     return out.reshape(*ct.shape[:-3], *out.shape[1:])
 
 
 def flipped_conv(ct: Tensor, weight: Tensor, padding: Pair, dilation: Pair, groups: int) -> Tensor:
-    """conv2d at stride one with the weight of another convolution, flipped in space and its channels swapped."""
+    """conv2d at stride one with a flipped weight: rows and columns reversed, input and output channels swapped."""
     out = F.conv2d(ct.flatten(0, -4), _flip(weight, groups), None, 1, padding, dilation, groups)
     return out.reshape(*ct.shape[:-3], *out.shape[1:])
 
@@ -54,7 +54,7 @@ def _transpose_conv2d(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
     size, kernel = pair(sample_shape(a.input)[1:]), pair(shape_of(a.weight)[2:])
     left = unreached(size, kernel, stride, padding, dilation)
     if max(stride) > 1 and max(dilation) > 1:
-        # TensorRT takes a stride or a dilation, not both, so the zeros of the stride are inserted explicitly.
+        # TensorRT supports a stride or a dilation, not both, so the zeros of the stride are inserted explicitly.
         for axis, (length, step, rest) in enumerate(zip(sample_shape(node)[1:], stride, left, strict=True), 2):
             ct = t.call(insert_zeros, ct, t.axis(axis), step, 0, (length - 1) * step + 1 + rest)
         stride, left = (1, 1), (0, 0)
@@ -119,7 +119,7 @@ def _spell_flipped_conv(e: Emitter, node: fx.Node) -> str:
 
 
 def _spell_flip(e: Emitter, weight: fx.Node, groups: int) -> str:
-    """`_flip` in operators on a constant, which runtimes fold when they load the graph."""
+    """`_flip` as ONNX operators on a constant. Runtimes fold them when they load the graph."""
     outputs, inputs, height, width = shape_of(weight)
     turned = e.value(weight)
     if groups == 1:

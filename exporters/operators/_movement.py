@@ -109,13 +109,13 @@ def _transpose_pick_every(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
 def _transpose_pad(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
     a = bind(node)
     if a.mode != "constant" or a.value:
-        raise t.refusal("it pads with anything but zeros")
+        raise t.refusal("it pads with values other than zero")
     _sample_axis(t, -len(a.pad) // 2, node)
     t.add(a.self, t.call(aten.pad.default, ct, [-width for width in a.pad]))
 
 
 def _sample_axis(t: Transposition, axis: int, node: fx.Node) -> int:
-    """The axis, counted from the front; it must not be the batch."""
+    """The axis, counted from the front. The batch axis is refused."""
     axis %= len(shape_of(node))
     if axis == 0:
         raise t.refusal("it works along the batch axis")
@@ -285,11 +285,11 @@ def _rewrite_select(program: Program, node: fx.Node) -> None:
 
 
 def _rewrite_fill(program: Program, node: fx.Node) -> None:
-    """x.new_zeros(…) and the like depend on the dtype of x only, so they are constants."""
+    """x.new_zeros(…), new_ones and new_full depend only on the dtype of x, so they are constants."""
     operator: Any = node.target
     if len(node.all_input_nodes) > 1:
         raise CaptureError(
-            f"operator {operator} in module '{path_of(node)}' creates a tensor of the size of the batch",
+            f"operator {operator} in module '{path_of(node)}' creates a tensor whose shape depends on the batch size",
             source=path_of(node),
             hint="Create the tensor without the batch axis and let it broadcast.",
         )

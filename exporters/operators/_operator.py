@@ -1,4 +1,4 @@
-"""What is known of one operator: its kind, its transpose, its ONNX spelling, its rewrite at capture, its traits."""
+"""The entry of one operator: kind, transpose rule, ONNX spelling, rewrite at capture, traits."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Kind(Enum):
     """Where an operator may occur, and what its entry must define."""
 
     LINEAR = "linear in its live operands when the others are frozen; needs a transpose and an ONNX spelling"
-    CHOICE = "linear when its choice is frozen, e.g. which value is the largest; W(x) jumps where the choice changes"
+    CHOICE = "linear when its choice (such as the index of the maximum) is frozen; needs the same as LINEAR"
     FROZEN = "not linear, so it may read frozen values only; needs an ONNX spelling and has no transpose"
-    EXPLAIN = "made by the transposed pass or by a pass over programs, never captured; needs an ONNX spelling"
-    SPELLING = "another spelling of other operators; capture rewrites it"
+    EXPLAIN = "created by the transposed pass or by a simplification, never captured; needs an ONNX spelling"
+    SPELLING = "equal to other operators of the table; needs a rewrite, which capture applies"
 
 
 class Trait(Flag):
-    """Facts that passes ask for."""
+    """Properties of an operator that passes and capture use."""
 
     NONE = 0
     PRODUCT = auto()
@@ -72,6 +72,6 @@ class Operator:
         if missing := needed - defined:
             raise ValueError(f"operator {self.target} is {self.kind.name}, but has no {', '.join(sorted(missing))}")
         if surplus := defined - needed - {"rewrite"}:
-            raise ValueError(f"operator {self.target} is {self.kind.name} , but has {', '.join(sorted(surplus))}")
+            raise ValueError(f"operator {self.target} is {self.kind.name}, but has {', '.join(sorted(surplus))}")
         if Trait.HAS_BIAS in self.traits and Trait.PRODUCT not in self.traits:
             raise ValueError(f"operator {self.target} has a bias, but is not a product")

@@ -96,7 +96,7 @@ def _spell_reduction(kind: str) -> Spelling:
 
 
 def _in_steps(e: Emitter, kind: str, x: str, axes: list[int], shape: tuple[int, ...], *, keepdim: bool) -> str:
-    """A sum or mean. Many elements are reduced axis by axis: one long float32 sum loses digits that short ones keep."""
+    """A sum or mean. Many elements are reduced axis by axis, because one long float32 sum loses more digits."""
     if len(axes) == 1 or prod(shape[axis] for axis in axes) <= _LONG_SUM:
         return e.op(kind, x, e.ints(*axes), keepdims=int(keepdim))
     for axis in sorted(axes, reverse=True):

@@ -1,4 +1,4 @@
-"""From targets to the cotangents of the logits, and from bias terms to one tensor. The contract defines targets."""
+"""Operators that turn targets into cotangents of the logits, and stack bias terms. The contract defines targets."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def resolve_grid_targets(logits: Tensor, targets: Tensor) -> Tensor:
 def resolve_row_targets(logits: Tensor, targets: Tensor) -> Tensor:
     """Replace ranks by classes in targets [rows].
 
-    Rows and images must broadcast, which no gathering operator does. OpenVINO expands wrongly for some shapes, so the
-    rank is picked by a comparison and a sum.
+    Targets [rows] broadcast against logits [batch, classes], which gather operators do not support. An Expand before
+    them is wrong in OpenVINO for some shapes. So a comparison and a sum select the class of each rank.
     """
     ranked = logits.topk(min(logits.shape[1], MOST_RANKS), dim=1).indices
     is_rank = (-targets - 1).clamp(min=0).unsqueeze(1) == torch.arange(ranked.shape[1])
@@ -41,7 +41,7 @@ def seed_cotangents(classes: Tensor, count: int, dtype: torch.dtype) -> Tensor:
 
 
 def stack_terms(terms: list[Tensor], seed: Tensor) -> Tensor:
-    """[…, terms]; a network without bias has one term, which is zero."""
+    """Stack the bias terms to […, terms]. A network without bias gets one term, which is zero."""
     return torch.stack(terms, dim=-1) if terms else torch.zeros_like(seed[..., :1])
 
 

@@ -1,4 +1,4 @@
-"""Sliding windows: what convolutions and pools share."""
+"""Helpers for sliding windows, shared by convolutions and pools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Pair = tuple[int, int]
 
 
 def unreached(size: Pair, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair = (1, 1)) -> Pair:
-    """How many rows and columns at the end of the padded input lie in no window, because the stride skips them."""
+    """The number of rows and columns at the end of the padded input that no window reaches, because of the stride."""
     rows, columns = ((size[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) % stride[i] for i in range(2))
     return rows, columns
 

@@ -1,11 +1,11 @@
-"""A·x in fp16 between float32 values: y = float(half(A) · half(x)) + b. Everything else stays in float32.
+"""Products in fp16 between float32 values: y = float32(fp16(A) · fp16(x)) + b. Everything else stays in float32.
 
 Only convolutions and matrix products change, forward and transposed. They read their data through a cast and their
-weights as fp16 constants. Their results are cast back at once, and the bias is added in float32. A sum that is spelled
-as a convolution, such as a patch norm, is a reduction and stays in float32.
+weights as fp16 constants. Their results are cast back at once, and the bias is added in float32. A sum that is written
+as a convolution, such as the patch norm, stays in float32.
 
-The smallest positive fp16 number is 6e-8, and cotangents of deep networks are smaller. So each cotangent is multiplied
-by a power of two before the cast and divided by it afterwards, which is exact.
+The smallest positive fp16 number is 6e-8. Cotangents of deep networks can be smaller, so each is multiplied by a power
+of two before the cast and divided by it afterwards. Both are exact.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def products(program: Program) -> list[fx.Node]:
 
 
 def layer_of(node: fx.Node) -> str:
-    """The layer of a product. An operator and its transpose have the same one, so they stay in float32 together."""
+    """The layer of a product. An operator and its transpose have the same layer, and so the same precision."""
     return path_of(node) or _ROOT
 
 

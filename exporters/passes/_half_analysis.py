@@ -1,7 +1,7 @@
 """How fp16 affects each layer: the range of its values, and the error of its products on exact inputs.
 
-Both are measured on runs of the explain program in float over the probe images. A product in fp16 rounds its factors
-to fp16, multiplies and adds in float, and rounds the result.
+Both are measured while the explain program runs on the probe images in its own dtype, usually float32. A product in
+fp16 is simulated: round the factors to fp16, multiply and add in that dtype, round the result.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from bcos_sdk.exporters.program import Program, is_constant, sample_shape
 __all__ = ["HalfAnalysis"]
 
 _LARGEST = torch.finfo(torch.float16).max
-# The largest cotangent of the probes is scaled to 2^8. Other images have a factor of 2^7 left above it, and values
-# down to 2^-14 keep all their digits.
+# The largest cotangent of the probes is scaled to at most 2^8. Cotangents of other images may be more than 2^7 times
+# larger before they overflow, and values down to 2^-14 keep all their digits.
 _COTANGENTS = 8
 _MOST = 100  # float32 has powers of two up to 2^127
 _HEADROOM = 4  # in the forward pass, for images with larger values than the probes

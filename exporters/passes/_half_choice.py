@@ -1,7 +1,7 @@
-"""Which layers run in fp16: all of them, except the fewest that must stay in float32 so that the limits hold.
+"""Choose the layers that run in fp16: all, except as few as possible that stay in float32 so that the limits hold.
 
-Layers are ranked by the error that fp16 causes in each. A bisection finds the shortest beginning of that ranking that
-must stay in float32. Each step writes the graphs and measures them as they would be shipped.
+Layers are ranked by the error that fp16 causes in each. A bisection finds the shortest prefix of the ranking that must
+stay in float32. Each step writes the graphs of the bundle and measures them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def choose_half(
 ) -> tuple[tuple[str, ...], Figures]:
     """The layers that stay in float32, in the order of the computation, and the figures of the last graphs written.
 
-    `attempt` writes and measures the graphs with these layers in float32. A `ParityError` means that it needs more.
+    `attempt` writes and measures the graphs with the given layers in float32. A `ParityError` means: more are needed.
     """
     analysis = HalfAnalysis(explain, images)
 
@@ -55,5 +55,5 @@ def choose_half(
         if figures is None:
             kept = ranking[:enough]
             figures = figures_with(kept)
-            assert figures is not None, "the same graphs pass the same check again"
+            assert figures is not None, "the same graphs passed the same check before"
     return tuple(sorted(kept, key=layers.index)), figures

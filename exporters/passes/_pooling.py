@@ -1,4 +1,4 @@
-"""Pooling windows.
+"""Simplify pooling windows.
 
 skip_unit_windows  Σ over a 1×1 window = the value itself
 repeat_averages    the transpose of an average pool with kernel = stride repeats each value over its window

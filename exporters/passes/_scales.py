@@ -1,4 +1,4 @@
-"""Scales: products and quotients with constants, per channel or per location.
+"""Simplify scales: products and quotients with constants, per channel or per location.
 
 merge_scales          (x · a) · b = x · (a·b) and x / a = x · (1/a), for constants a and b
 fold_bcos_scale       s · |wᵀx| wᵀx / n = |w'ᵀx| w'ᵀx / n with w' = sign(s) · sqrt|s| · w
@@ -70,9 +70,9 @@ def _constant_value(program: Program, operand: Any) -> Tensor | None:
 def fold_bcos_scale(program: Program) -> int:
     """s · |wᵀx| wᵀx / n = |w'ᵀx| w'ᵀx / n with w' = sign(s) · sqrt|s| · w: fold a norm's scale into the weights.
 
-    The B-cos transform with B = 2 is odd and of degree two in w, and its patch norm n does not depend on w. So an
-    uncentred batch norm after it, one constant factor per channel, costs nothing. With MaxOut s must be positive, so
-    that the largest unit stays the largest. For other B, the epsilon added to |cos| breaks the identity.
+    The B-cos transform with B = 2 is odd and of degree two in w, and its patch norm n does not depend on w. So the
+    weights can absorb an uncentred batch norm after it, which is one constant factor s per channel. With MaxOut s must
+    be positive, so that the largest unit stays the largest. For other B the epsilon added to |cos| breaks the identity.
     """
     folded = 0
     for node in list(program.graph.nodes):

@@ -1,4 +1,4 @@
-"""The same operator on the same inputs gives the same value, so it is computed once.
+"""Common subexpressions: the same operator on the same inputs is computed once.
 
 A block's first convolution and its shortcut read the same input, so their patch norms share a sum of squares.
 """
@@ -15,7 +15,7 @@ __all__ = ["share_values"]
 
 
 def share_values(program: Program) -> int:
-    """Replace each value that was computed before, and each equal anonymous constant. Return how many were replaced."""
+    """Replace repeated computations and equal anonymous constants by the first one. Return the number replaced."""
     seen: dict[Any, fx.Node] = {}
     shared = 0
     for node in list(program.graph.nodes):

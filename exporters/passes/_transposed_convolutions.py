@@ -1,4 +1,4 @@
-"""Transposed convolutions as ordinary ones, which CPU runtimes compute faster.
+"""Replace transposed convolutions by ordinary ones, which CPU runtimes compute faster.
 
 flip_convolutions  at stride one: conv(x, w)ᵀ = conv(·, w') with w' flipped in space and its channels swapped
 split_phases       at stride s:   conv(x, w)ᵀ = pixel_shuffle(conv(·, w'), s), where w' has s² times the channels
@@ -21,15 +21,15 @@ __all__ = ["flip_convolutions", "split_phases"]
 aten = torch.ops.aten
 
 _LARGEST_FLIPPED = 1 << 24
-# Multiplications including those with filled-in zeros, relative to those without.
+# Limit on the multiplications of the split convolution, with those by inserted zeros, relative to the original.
 _MOST_WORK = 1.5
 
 
 def flip_convolutions(program: Program) -> int:
     """conv(x, w)ᵀ at stride one = conv(·, w') with padding d·(k − 1) − p; w' is w flipped, its channels swapped.
 
-    The weights are flipped by operators inside the graph, which the runtime folds into its own copy, so the weights
-    file holds each weight once. Very large weights are left alone: flipping them takes longer than loading the rest.
+    Operators inside the graph flip the weights when the runtime loads it, so the weights file has each weight once.
+    Very large weights are not flipped, because that takes longer than loading the rest of the graph.
     """
     flipped = 0
     for node in list(program.graph.find_nodes(op="call_function", target=conv_transpose)):
@@ -54,10 +54,10 @@ class _Axis(NamedTuple):
 def split_phases(program: Program) -> int:
     """conv(x, w)ᵀ at stride s = pixel_shuffle(conv(·, w'), s), where w' has s² times the channels and fewer taps.
 
-    Along one axis, output s·m + a reads tap t = s·q + a + p of w at place m − q of the cotangent. So each phase a has
-    taps of its own, one per value of q. Stems have few channels, which leaves most of a vector unit idle, and windows
-    that do not overlap become a matrix product. The pass skips convolutions where too many taps would be zero. It
-    applies to programs in rows only: there a cotangent is a feature map, as a convolution takes it.
+    Along one axis, output s·m + a is the sum over q of tap s·q + a + p of w times element m − q of the cotangent. So
+    each phase a has its own taps, one per q. This is faster for stems, whose few channels use only a part of a vector
+    unit, and for windows that do not overlap, which become a matrix product. The pass skips convolutions for which too
+    many taps would be zero. It applies only to the layout ROWS, where a cotangent has the shape of a feature map.
     """
     split = 0
     if program.layout is not Layout.ROWS:

@@ -1,4 +1,4 @@
-"""f(constants) = constant: normalised weights, position tables and running norms are computed once, at export."""
+"""f(constants) = constant: normalised weights, position tables and scales of batch norms are computed at export."""
 
 from __future__ import annotations
 

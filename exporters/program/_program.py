@@ -5,7 +5,7 @@ torch in any precision, which is how each step of the exporter is tested.
 
 Node metadata: `val` is the value's shape and dtype (for a constant, the value itself), `path` the path of the module
 that the node belongs to. `transposed` marks nodes of the transposed pass, `bias_name` names the bias term that a node
-adds, `anonymous` marks constants without a name of their own, `half` marks constants stored in fp16.
+adds, `anonymous` marks constants that are no parameter of the module, `half` marks constants stored in fp16.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Program:
         return Program(graph, dict(self.constants), self.outputs, self.layout)
 
     def clean(self) -> None:
-        """Remove nodes and constants that no output needs, assertions included."""
+        """Remove nodes and constants that no output needs, also assertions."""
         self.graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
         read = {node.target for node in self.graph.find_nodes(op="get_attr")}
         self.constants = {name: value for name, value in self.constants.items() if name in read}

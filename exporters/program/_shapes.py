@@ -13,12 +13,12 @@ from bcos_sdk.exporters.program._program import Program
 
 __all__ = ["ShapeInference", "infer_shapes"]
 
-# Stand-ins for the sizes that vary. In rows each image has one target, so there are as many rows as images.
+# Example values for the sizes that vary. In ROWS each image has one target here, so there are as many rows as images.
 _SIZES = {"batch": 2, "targets": 3, "rows": 2}
 
 
 def infer_shapes(program: Program) -> None:
-    """Set `meta["val"]` of every node; the batch and the number of targets are stand-ins."""
+    """Set `meta["val"]` of every node, with example values for the batch size and the number of targets."""
     shapes = ShapeInference(program)
     for node in program.graph.nodes:
         shapes.infer(node)

@@ -1,11 +1,11 @@
 """The transpose of the frozen linear map: from cotangents of the logits to rows of W(x), plus b(x).
 
-Three steps: separate live values from frozen ones; keep the frozen values that the forward pass computes anyway; walk
-the live nodes in reverse order and apply one rule per operator, which adds up cotangents. A frozen value *added* to a
-live one is a bias: ⟨cotangent, value⟩ goes into the ledger under the name of what was added.
+First, live values are separated from frozen ones. The frozen values come from the forward pass. Then the live nodes are
+visited in reverse order, and one rule per operator adds to the cotangents of its live operands. A frozen value that is
+*added* to a live one is a bias: ⟨cotangent, value⟩ goes into the ledger under the name of the added value.
 
 A cotangent has the leading axes of the program's layout: [batch, targets, *sample] in a grid, [rows, *sample] in rows.
-In rows a cotangent meets values of shape [batch, *sample]: one row per image, or any number of rows of one image.
+In ROWS a cotangent broadcasts against values [batch, *sample]: one row per image, or several rows of one image.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Transposition:
         try:
             return self._rules[node.target]
         except KeyError:
-            raise self.refusal("no transpose rule exists for an operator on a live value") from None
+            raise self.refusal("it reads a live value, and no transpose rule exists for it") from None
 
     def call(self, target: Callable[..., Any], *args: Any) -> fx.Node:
         """Append an operator to the transposed pass, and infer its shape."""
@@ -112,7 +112,7 @@ class Transposition:
         return node
 
     def add(self, value: Any, cotangent: fx.Node) -> None:
-        """Add a cotangent to those that the live `value` has; its shape must be that of the value."""
+        """Add to the cotangent of the live `value`. The shape must be [*leading axes, *sample shape of the value]."""
         assert value in self.live, "only live values have cotangents"
         self._check_shape(value, cotangent)
         have = self._cotangents.get(value)
@@ -145,7 +145,7 @@ class Transposition:
         self.ledger[name] = term if have is None else self.call(aten.add.Tensor, have, term)
 
     def _bias_name(self, value: Any) -> str:
-        """The name that capture gave the bias, else the constant's own name, else the module's path."""
+        """The name that capture gave the bias, else the name of the constant, else the path of the module."""
         assert self._node is not None
         if "bias_name" in self._node.meta:
             return str(self._node.meta["bias_name"])

@@ -1,7 +1,7 @@
 """The oracle of every export: the module itself in float64, explained by autograd, on a few probe images.
 
-This file shares no code with the transposed pass. W(x) is compared element by element, because completeness alone
-proves little: B-cos layers are homogeneous, so their ordinary gradients add up to the logit too, and differ from W(x).
+This file shares no code with the transposed pass. W(x) is compared element by element, because completeness alone is a
+weak test: B-cos layers are homogeneous, so their ordinary gradients add up to the logit as well, but differ from W(x).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def probe_images(size: tuple[int, int]) -> Tensor:
 
 @dataclass(frozen=True)
 class Truth:
-    """For images [N] and targets [N, K]: logits [N, C]; per target its class, weights, contributions and bias."""
+    """Results of autograd for N images with K targets each: logits [N, C], and [N, K, …] for everything else."""
 
     logits: Tensor
     classes: Tensor
@@ -45,7 +45,7 @@ class Truth:
     bias: Tensor
 
     def part(self, images: list[int], targets: int) -> Truth:
-        """The truth about these images and the first `targets` targets."""
+        """The part for these images and their first `targets` targets."""
         per_target = (self.classes, self.weights, self.contributions, self.bias)
         return Truth(self.logits[images], *(values[images, :targets] for values in per_target))
 

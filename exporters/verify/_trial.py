@@ -1,4 +1,4 @@
-"""The trial of an export: does each graph compute what the module computes? A figure over its limit stops the export.
+"""Compare the graphs of an export with the module on the probe images. A figure over its limit stops the export.
 
 The graphs run on ONNX Runtime with its default optimisations.
 """
@@ -39,9 +39,9 @@ LIMITS = {"logits": 1e-5, "weights": 1e-4, "contributions": 1e-4, "bias": 1e-5, 
 _TIMES_TORCH = 5
 # Limits that hold however large torch's own error is.
 _CAPS = LIMITS | {"logits": 1e-3, "weights": 1e-2, "contributions": 1e-2}
-# fp16 rounds to 4.9e-4, 2^13 times as coarsely as float32, and a network amplifies both errors alike. Sound networks
-# differ by up to 1e-3 (logits), 3e-2 (W(x), on flat images) and 3e-4 (residual) on ONNX Runtime. On the CPU it does
-# not round the results of products, which GPUs do; the limits leave room for that.
+# The rounding error of fp16 is 4.9e-4, 2^13 times that of float32, and a network amplifies both by the same factor.
+# Correct graphs differ by up to 1e-3 (logits), 3e-2 (W(x), on flat images) and 3e-4 (residual) in ONNX Runtime on the
+# CPU. It does not round the results of products, but GPUs do; the limits allow for that.
 _TIMES_HALF = 2**13
 _HALF_LIMITS = {"logits": 2e-3, "weights": 4e-2, "contributions": 4e-2, "bias": 5e-4, "residual": 5e-4}
 _HALF_CAPS = _HALF_LIMITS | {"logits": 2e-2, "weights": 1e-1, "contributions": 1e-1}
@@ -60,9 +60,9 @@ class GraphFiles(NamedTuple):
 
 
 class Trial:
-    """The module's answers on the probes, computed once, and the limits for graphs of each precision.
+    """The results of the module on the probe images, computed once, and the limits for graphs of each precision.
 
-    `golden` holds the answer for the photograph, the golden record of the bundle.
+    `golden` has the result for the photograph: the golden record of the bundle.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Trial:
     def judge(self, graphs: GraphFiles, precision: GraphPrecision = "fp32") -> tuple[Parity, ...]:
         """The figures at batch 1, 2, 3 and the largest batch. A figure over its limit, or NaN, is a `ParityError`.
 
-        At the first and the last batch size, they are those of the worse of the two explain graphs.
+        At the first and the last batch size both explain graphs run, and each figure is the worse of the two.
         """
         limits = self.limits[precision]
         predict = partial(run_session, _session(graphs.predict))
@@ -94,10 +94,11 @@ class Trial:
             self._check_ranks(explain, _TIE if precision == "fp32" else 2 * limits["logits"])
         figures = []
         for batch in self._batches:
-            # One target is enough for the largest batch: all targets at once would only test the memory.
+            # One target for the largest batch: more would need much memory and test nothing new.
             count = self._targets.shape[1] if batch <= 3 else 1
             trials: list[tuple[_Explain, int]] = [(grid, count)]
-            if batch in (1, self._batches[-1]):  # in between, several targets in rows are runs of one image each
+            # At other sizes the graph in ROWS would run image by image, as at batch 1.
+            if batch in (1, self._batches[-1]):
                 trials.append((rows, count if batch == 1 else 1))
             measured = [
                 _measure(predict, explain, self.images[chosen], self._truth.part(chosen, targets))
@@ -114,8 +115,14 @@ class Trial:
         found = torch.from_numpy(explain(self.images.numpy(), self._targets[:, :1].numpy())["classes"])
         logits = self._truth.logits
         short = logits.gather(1, self._truth.classes[:, :1]) - logits.gather(1, found)
-        if bool((short.abs() > tie * logits.abs().amax(1, keepdim=True)).any()):
-            raise ParityError("the graph does not rank the classes as the module does")
+        wrong = (short.abs() > tie * logits.abs().amax(1, keepdim=True)).flatten()
+        if bool(wrong.any()):
+            image = int(wrong.nonzero()[0])
+            raise ParityError(
+                f"the graph resolves target {int(self._targets[image, 0])} of the probe image {PROBES[image]!r} "
+                f"to class {int(found[image, 0])}, expected class {int(self._truth.classes[image, 0])}",
+                hint="No bundle was written.",
+            )
 
 
 def _golden(images: Tensor, truth: Truth) -> Golden:
@@ -129,7 +136,7 @@ def _golden(images: Tensor, truth: Truth) -> Golden:
 
 
 def _error_of_torch(truth: Truth, in_float32: Truth) -> dict[str, float]:
-    """The error of the module itself in float32, relative to float64. Too large an error is a `ParityError`."""
+    """The error of the module itself in float32, relative to float64. An error over its cap is a `ParityError`."""
     own = {
         "logits": _distance(in_float32.logits, truth.logits, 1),
         "weights": _distance(in_float32.weights, truth.weights, 3),
@@ -140,7 +147,7 @@ def _error_of_torch(truth: Truth, in_float32: Truth) -> dict[str, float]:
             raise ParityError(
                 f"the module is not accurate in float32: its {name} differ from float64 by {error:.1e} (relative L2), "
                 f"limit {_CAPS[name]:.1e}",
-                hint="No bundle was written. Explanations of this module would consist of rounding errors.",
+                hint="No bundle was written. Change the module: its rounding errors would dominate the explanations.",
             )
     return own
 
@@ -148,7 +155,7 @@ def _error_of_torch(truth: Truth, in_float32: Truth) -> dict[str, float]:
 def _limits(
     own: Mapping[str, float], least: Mapping[str, float], most: Mapping[str, float], times: float, *, has_choices: bool
 ) -> dict[str, float]:
-    """`times` torch's own error, within [`least`, `most`]. With choices, W(x) jumps and gets the limit `most`."""
+    """`times` torch's own error, clamped to [`least`, `most`]. With choices W(x) has jumps, so its limit is `most`."""
     limits = {name: min(max(least[name], _rounded(times * own.get(name, 0.0))), most[name]) for name in least}
     return limits | ({name: most[name] for name in _JUMPING} if has_choices else {})
 
@@ -172,7 +179,10 @@ def _measure(predict: _Predict, explain: _Explain, images: Tensor, truth: Truth)
     outputs = explain(images.numpy(), truth.classes.numpy())
     got = {name: torch.from_numpy(value) for name, value in outputs.items()}
     if not torch.equal(got["classes"], truth.classes):
-        raise ParityError("the graph explains other classes than those requested")
+        raise ParityError(
+            f"the graph explains the classes {got['classes'].tolist()}, expected {truth.classes.tolist()}",
+            hint="No bundle was written.",
+        )
     is_mean = outputs["classes"] == mean_target(outputs["logits"].shape[1])
     scale = certificate_scale(outputs["contributions"], outputs["bias_terms"], outputs["logits"][:, None], is_mean)
     scales = torch.from_numpy(scale).clamp_min(_TINY)
@@ -208,7 +218,8 @@ def _judge(figures: Parity, limits: Mapping[str, float]) -> None:
         value = getattr(figures, name)
         if not value <= limit:
             raise ParityError(
-                f"{name} differ from the module's by {value:.1e} at batch {figures.batch}, limit {limit:.1e}",
+                f"the graphs differ from the module: error of {name} {value:.1e} at batch {figures.batch}, "
+                f"limit {limit:.1e}",
                 hint=f"No bundle was written. The probe images were: {', '.join(PROBES)}.",
             )
 
@@ -222,7 +233,11 @@ def _session(path: Path) -> Any:
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's errors have no narrower common base
-        raise ExportError(f"ONNX Runtime cannot load {path.name}: {error}", source=path.name) from error
+        raise ExportError(
+            f"ONNX Runtime cannot load {path.name}: {error}",
+            source=path.name,
+            hint="This is a fault in the exporter, or ONNX Runtime is too old. Please report it.",
+        ) from error
 
 
 def run_session(session: Any, images: _Array, targets: _Array | None = None) -> dict[str, _Array]:

@@ -1,4 +1,4 @@
-"""Find the layer where a graph first differs from its program: every inner value, ONNX Runtime against float64."""
+"""Find the first layer where a graph differs from its program: compare each inner value with float64."""
 
 from __future__ import annotations
 

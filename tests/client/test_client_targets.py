@@ -89,11 +89,11 @@ def test_a_list_per_image_gives_one_entry_per_image_and_a_shared_list_has_no_end
         ("BOXER", UnknownTargetError, r"Several classes have this label: 5, 6"),
         ("zzz", UnknownTargetError, "client.labels"),
         ("fox vs lion", UnknownTargetError, "no class 'lion'"),
-        (1.5, InputError, "1.5 is not a target"),
+        (1.5, InputError, "target 1.5 is neither"),
         ([], InputError, "empty"),
         ([["fox"], "lynx"], InputError, "mixes targets for all images with lists"),
         ([["fox"]], InputError, "targets for 1 images, but 2"),
-        (object(), InputError, "is not a target"),
+        (object(), InputError, "is neither a class index nor a label"),
     ],
 )
 def test_wrong_targets_are_refused(resolver: TargetResolver, targets: Any, kind: type[BcosError], message: str) -> None:

@@ -1,4 +1,4 @@
-"""`export`: bundles that are right, the same every time, and not there when something is wrong."""
+"""`export`: correct and reproducible bundles, and no bundle after an error."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_every_kind_of_cifar_network(name: str, tmp_path: Path) -> None:
 
 
 def check_session(bundle: Bundle, module: nn.Module, size: Size) -> None:
-    """As a user would run the files: with ONNX Runtime alone, against the module in float64."""
+    """Run the explain graph with ONNX Runtime alone, and compare it with the module in float64."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(bundle.explain_graph, options)
@@ -114,7 +114,9 @@ def test_modules_of_the_public_package(name: str, tmp_path: Path) -> None:
     bundle = export(module, tmp_path / name, input_size=(32, 32), max_batch=2)
     assert within_limits(bundle)
     assert bundle.manifest.bias_terms[0] == "logit_bias"
-    assert not any(getattr(part, "is_in_explanation_mode", False) for part in module.modules()), "left as found"
+    assert not any(getattr(part, "is_in_explanation_mode", False) for part in module.modules()), (
+        "explanation mode must be off again"
+    )
 
 
 @pytest.mark.full
@@ -165,7 +167,7 @@ def test_a_users_own_module(tmp_path: Path) -> None:
 
 
 class Fickle(nn.Module):
-    """Its factor turns rounding errors into anything: float32 says nothing about it."""
+    """A module whose dynamic weight amplifies rounding errors, so that its float32 results are meaningless."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -177,14 +179,14 @@ class Fickle(nn.Module):
         return out
 
 
-def test_a_module_that_float32_cannot_hold_is_refused(tmp_path: Path) -> None:
+def test_a_module_that_is_inaccurate_in_float32_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ParityError):
         export(Fickle().eval(), tmp_path / "b", input_size=(8, 8), max_batch=2)
     assert list(tmp_path.iterdir()) == []
 
 
 class Twins(nn.Module):
-    """Two biases with equal values, a parameter called as an output is, and images whose logits are zero."""
+    """Two biases with equal values, and a parameter with the name of a graph output, `bias`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -204,10 +206,10 @@ def test_equal_biases_keep_their_names(tmp_path: Path) -> None:
     assert bundle.manifest.bias_terms == ("second.bias", "first.bias")
 
 
-def test_a_target_whose_every_contribution_is_zero_adds_up(tmp_path: Path) -> None:
+def test_a_target_with_zero_contributions_is_within_the_limits(tmp_path: Path) -> None:
     conv = nn.Conv2d(6, 3, 1, bias=False)
     with torch.no_grad():
-        conv.weight[:, 3:] = 0  # on the black probe nothing is left
+        conv.weight[:, 3:] = 0  # so all contributions of the black probe image are zero
     module = nn.Sequential(conv, nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
     assert within_limits(export(module, tmp_path / "b", input_size=(8, 8), max_batch=1))
 
@@ -222,7 +224,7 @@ def test_layers_of_the_public_package_in_a_plain_sequence(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "options", [{"max_batch": 0}, {"input_size": (0, 8)}, {"labels": "abc"}, {"without": ["everything"]}]
 )
-def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_invalid_options_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(ExportError):
         export(Twins().eval(), tmp_path / "b", **({"input_size": (8, 8)} | options))
     assert list(tmp_path.iterdir()) == []
@@ -244,7 +246,7 @@ def test_the_same_module_gives_the_same_bytes(small: nn.Module, tmp_path: Path) 
         assert path.read_bytes() == (second.path / path.name).read_bytes(), path.name
 
 
-def test_graphs_are_plain_and_readable(small: nn.Module, tmp_path: Path) -> None:
+def test_graphs_have_standard_operators_named_by_module_path(small: nn.Module, tmp_path: Path) -> None:
     bundle = small_export(small, tmp_path / "b")
     for path in (bundle.predict_graph, bundle.explain_graph):
         model = onnx.load(path, load_external_data=False)
@@ -268,21 +270,21 @@ def test_weights_are_stored_once(small: nn.Module, tmp_path: Path) -> None:
     assert bundle.manifest.files["weights.bin"].size < 1.05 * parameters
 
 
-def test_a_bundle_is_not_replaced_unless_told(small: nn.Module, tmp_path: Path) -> None:
+def test_a_bundle_is_not_replaced_without_force(small: nn.Module, tmp_path: Path) -> None:
     small_export(small, tmp_path / "b")
     with pytest.raises(BundleExistsError, match="--force"):
         small_export(small, tmp_path / "b")
     assert small_export(small, tmp_path / "b", force=True).manifest == open_bundle(tmp_path / "b").manifest
 
 
-def test_force_does_not_replace_what_is_no_bundle(small: nn.Module, tmp_path: Path) -> None:
+def test_force_does_not_replace_a_folder_that_is_not_a_bundle(small: nn.Module, tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "thesis.tex").write_text("years of work")
     with pytest.raises(BundleExistsError, match="not a bundle"):
         small_export(small, tmp_path / "precious", force=True)
 
 
-def test_labels_must_be_as_many_as_classes(small: nn.Module, tmp_path: Path) -> None:
+def test_a_wrong_number_of_labels_is_refused(small: nn.Module, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="2 labels for 10 classes"):
         small_export(small, tmp_path / "b", labels=["cat", "dog"])
     assert list(tmp_path.iterdir()) == []
@@ -291,7 +293,7 @@ def test_labels_must_be_as_many_as_classes(small: nn.Module, tmp_path: Path) -> 
 def test_a_wrong_graph_leaves_no_bundle_and_names_the_layer(
     small: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One operator of one layer is emitted wrongly: the export must notice, name it, and leave nothing."""
+    """Emit one operator of one layer wrongly: the error must name the layer, and no file may remain."""
     right = Emitter.op
 
     def wrong(self: Emitter, kind: str, *inputs: Any, **attributes: Any) -> str:
@@ -310,7 +312,7 @@ def test_a_wrong_graph_leaves_no_bundle_and_names_the_layer(
 def test_an_explanation_that_adds_up_but_is_wrong_is_refused(
     small: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank_of_targets: int
 ) -> None:
-    """A W(x) with its mass moved from pixel to pixel still adds up; comparing W itself finds it."""
+    """A wrong W(x) with the right sum of contributions: only the comparison of W(x) itself detects it."""
     run = _trial.run_session
 
     def moved(session: Any, images: Any, targets: Any = None) -> dict[str, Any]:
@@ -323,5 +325,5 @@ def test_an_explanation_that_adds_up_but_is_wrong_is_refused(
         return got
 
     monkeypatch.setattr(_trial, "run_session", moved)
-    with pytest.raises(ParityError, match="weights differ"):
+    with pytest.raises(ParityError, match="error of weights"):
         small_export(small, tmp_path / "b")

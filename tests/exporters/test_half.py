@@ -1,4 +1,4 @@
-"""fp16: products in half, all else in float; layers that half breaks stay in float and are named."""
+"""fp16: products in fp16, everything else in float32; layers over the limits stay in float32 and are named."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def calibrated(name: str, size: int) -> nn.Module:
     return module
 
 
-def programs_in_half(module: nn.Module, size: int) -> tuple[Program, Program]:
+def fp16_programs(module: nn.Module, size: int) -> tuple[Program, Program]:
     compiled = compile_module(module, (size, size))
     analysis = HalfAnalysis(compiled.explain, probe_images((size, size)))
     assert not analysis.overflowing
@@ -65,10 +65,10 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, Bundle]:
 
 
 @pytest.mark.parametrize(("name", "size"), FAMILIES)
-def test_every_family_in_half_is_its_module_and_adds_up(name: str, size: int) -> None:
-    """ONNX Runtime against autograd in float64, every product in half."""
+def test_fp16_graphs_of_every_family_match_autograd_and_are_complete(name: str, size: int) -> None:
+    """Compare ONNX Runtime, with every product in fp16, with autograd in float64."""
     module = calibrated(name, size)
-    predict, program = programs_in_half(module, size)
+    predict, program = fp16_programs(module, size)
     x = random_image(2, size, dtype=torch.float32)
     got = {name: torch.from_numpy(value) for name, value in run_onnx(program, x, torch.tensor([[1], [-1]])).items()}
     classes = got["classes"][:, 0]
@@ -82,20 +82,20 @@ def test_every_family_in_half_is_its_module_and_adds_up(name: str, size: int) ->
     assert relative_error(torch.from_numpy(run_onnx(predict, x)["logits"]).double(), logits) < 5e-3
 
 
-def test_an_export_keeps_its_limits_and_says_so(bundles: tuple[Bundle, Bundle]) -> None:
+def test_an_fp16_export_is_within_its_limits(bundles: tuple[Bundle, Bundle]) -> None:
     single, half = (bundle.manifest for bundle in bundles)
     assert (single.precision, half.precision) == ("fp32", "fp16")
     assert (single.tolerance, half.tolerance) == (1e-5, 1e-3)
     assert half.float_layers == ()
     for row in half.parity:
         assert all(getattr(row, name) <= limit for name, limit in half.parity_limits.items())
-    assert half.parity[0].logits > 10 * single.parity[0].logits, "it was measured in half"
+    assert half.parity[0].logits > 10 * single.parity[0].logits, "the fp16 graphs must have been measured"
     ratio = half.files["weights.bin"].size / single.files["weights.bin"].size
-    assert 0.49 < ratio < 0.55, "every weight once, in half"
+    assert 0.49 < ratio < 0.55, "each weight is stored once, in fp16"
 
 
 @pytest.mark.parametrize("graph", ["predict_graph", "explain_graph"])
-def test_products_of_layers_are_half_and_all_else_is_float(bundles: tuple[Bundle, Bundle], graph: str) -> None:
+def test_only_products_of_layers_are_in_fp16(bundles: tuple[Bundle, Bundle], graph: str) -> None:
     path = getattr(bundles[1], graph)
     session = onnxruntime.InferenceSession(path)
     assert {one.type for one in (*session.get_inputs(), *session.get_outputs())} <= {"tensor(float)", "tensor(int64)"}
@@ -110,18 +110,18 @@ def test_products_of_layers_are_half_and_all_else_is_float(bundles: tuple[Bundle
         if is_layer:
             assert {kinds[name] for name in (*node.input, *node.output)} == {onnx.TensorProto.FLOAT16}
     norms = [node for node in model.graph.node if node.op_type == "Conv" and "linear/" not in node.name]
-    assert norms, "patch norms are convolutions of squares with ones, and stay in float"
+    assert norms, "patch norms are convolutions of squares with ones, and stay in float32"
 
 
-def test_matrix_products_of_attention_run_in_half() -> None:
+def test_matrix_products_of_attention_run_in_fp16() -> None:
     module = calibrated("simple_vit_ti_patch16_224", 32)
-    _, program = programs_in_half(module, 32)
+    _, program = fp16_programs(module, 32)
     targets = [node.target for node in program.graph.nodes if node.op == "call_function"]
     assert targets.count(from_half) == len(products(compile_module(module, (32, 32)).explain))
 
 
-def test_programs_in_half_run_in_torch() -> None:
-    _, program = programs_in_half(small_module(), 32)
+def test_fp16_programs_run_in_torch() -> None:
+    _, program = fp16_programs(small_module(), 32)
     x, targets = random_image(2, 32, dtype=torch.float32), torch.tensor([[1], [2]])
     in_torch, in_onnx = program.run(x, targets), run_onnx(program, x, targets)
     assert in_torch["weights"].dtype == torch.float32
@@ -129,7 +129,7 @@ def test_programs_in_half_run_in_torch() -> None:
     assert relative_error(in_torch["weights"], torch.from_numpy(in_onnx["weights"])) < 5e-2
 
 
-def test_an_operator_and_its_transpose_switch_together() -> None:
+def test_an_operator_and_its_transpose_have_the_same_precision() -> None:
     compiled = compile_module(small_module(), (32, 32))
     kept = {"layer2.0.conv1.linear", "layer3.1.conv2.linear"}
     for original in (compiled.predict, compiled.explain):
@@ -145,7 +145,10 @@ def test_an_operator_and_its_transpose_switch_together() -> None:
 
 
 class Four(nn.Module):
-    """Four layers, of which one can be made difficult."""
+    """Four layers. An argument makes one of them difficult for fp16.
+
+    `loud`: large values; `fine`: cancellation; `quiet`: small cotangents.
+    """
 
     def __init__(self, *, loud: float = 1.0, fine: float = 3.0, quiet: float = 1.0) -> None:
         super().__init__()
@@ -169,14 +172,14 @@ def export_four(path: Path, **difficulty: float) -> Bundle:
     return export(Four(**difficulty).eval(), path, input_size=(12, 12), max_batch=2, precision="fp16")
 
 
-def test_what_is_easy_runs_in_half_with_its_biases_in_float(tmp_path: Path) -> None:
+def test_an_easy_module_keeps_no_layer_in_float32(tmp_path: Path) -> None:
     bundle = export_four(tmp_path / "b")
     assert bundle.manifest.float_layers == ()
     assert set(bundle.manifest.bias_terms) == {"head.bias", "loud.bias"}
 
 
 @pytest.mark.parametrize("loud", [1e4, 1e6], ids=["values beyond 65504", "weights beyond 65504"])
-def test_a_layer_that_overflows_stays_in_float_and_is_named(tmp_path: Path, loud: float) -> None:
+def test_a_layer_that_overflows_stays_in_float32_and_is_named(tmp_path: Path, loud: float) -> None:
     bundle = export_four(tmp_path / "b", loud=loud)
     assert bundle.manifest.float_layers == ("loud",)
     for path in (bundle.predict_graph, bundle.explain_graph):
@@ -185,12 +188,12 @@ def test_a_layer_that_overflows_stays_in_float_and_is_named(tmp_path: Path, loud
         assert "loud" not in casts
 
 
-def test_a_layer_that_cancels_stays_in_float_and_is_named(tmp_path: Path) -> None:
-    """x − 1.02 x loses nearly two digits of the three that half has; nothing overflows."""
+def test_a_layer_with_cancellation_stays_in_float32_and_is_named(tmp_path: Path) -> None:
+    """x − 1.02 x loses nearly two of the three digits of fp16. Nothing overflows."""
     assert export_four(tmp_path / "b", fine=2e-2).manifest.float_layers == ("fine",)
 
 
-def test_cotangents_too_small_for_half_are_scaled(tmp_path: Path) -> None:
+def test_cotangents_too_small_for_fp16_are_scaled(tmp_path: Path) -> None:
     module = Four(quiet=1e-9).eval()
     nn.init.zeros_(module.head.bias)
     compiled = compile_module(module, (12, 12))
@@ -204,7 +207,7 @@ def test_cotangents_too_small_for_half_are_scaled(tmp_path: Path) -> None:
     assert all(math.frexp(2.0**exponent)[0] == 0.5 for exponent in analysis.exponents.values())
 
 
-def test_a_module_that_half_cannot_hold_is_refused(tmp_path: Path) -> None:
+def test_a_module_beyond_the_range_of_fp16_is_refused(tmp_path: Path) -> None:
     conv = nn.Conv2d(6, 3, 1, bias=False)
     nn.init.uniform_(conv.weight, 1e5, 2e5)
     module = nn.Sequential(conv, nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()

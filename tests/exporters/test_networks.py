@@ -1,4 +1,4 @@
-"""Random dynamic-linear networks, drawn by hypothesis, against their Jacobians."""
+"""Compare random dynamic-linear networks, drawn by hypothesis, with their Jacobians."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Dense(nn.Module):
 
 
 class Gate(nn.Module):
-    """x ↦ x · σ(mean x), the gate frozen: dynamic linear without being B-cos."""
+    """x ↦ x · σ(mean x) with a frozen gate: dynamic linear, but not B-cos."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x * x.mean((2, 3), keepdim=True).sigmoid().detach()
@@ -43,7 +43,7 @@ class Gate(nn.Module):
 
 @st.composite
 def layers(draw: st.DrawFn, channels: int) -> tuple[nn.Module, int]:
-    """One layer for this many channels, and how many it gives."""
+    """A layer with `channels` input channels, and its number of output channels."""
     kind = draw(st.sampled_from(["bcos", "norm", "residual", "dense", "pool", "relu", "gate", "conv"]))
     if kind == "bcos":
         groups = 2 if channels % 2 == 0 and draw(st.booleans()) else 1
@@ -74,7 +74,7 @@ def networks(draw: st.DrawFn) -> nn.Module:
 
 
 def randomised(module: nn.Module) -> nn.Module:
-    """Norms with scales, biases and statistics that are not the trivial ones."""
+    """Set scales, biases and running statistics of norms to random values; return the module in eval mode."""
     with torch.no_grad():
         for name, value in module.state_dict().items():
             if name.endswith("running_var"):
@@ -86,14 +86,14 @@ def randomised(module: nn.Module) -> nn.Module:
 
 @given(networks())
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_any_network_is_its_jacobian(module: nn.Module) -> None:
+def test_random_networks_match_their_jacobians(module: nn.Module) -> None:
     rgb = torch.rand(2, 3, 6, 7, dtype=torch.float64)
     check_against_jacobian(module, torch.cat([rgb, 1 - rgb], dim=1))
 
 
 @given(networks())
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_simplifications_leave_any_network_as_it_is(module: nn.Module) -> None:
+def test_simplifications_do_not_change_outputs_of_random_networks(module: nn.Module) -> None:
     x = torch.rand(2, 6, 6, 7, dtype=torch.float64)
     every_pass = {"merge_scales", "fold_bcos_scale", "skip_unit_windows", "multiply_reciprocals", "share_values"}
     every_pass |= {"flip_convolutions", "repeat_averages"}

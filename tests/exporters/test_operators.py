@@ -1,4 +1,4 @@
-"""The operator table: an entry is complete or refused, every entry is tried, and rules are checked for shapes."""
+"""The operator table: incomplete entries are refused, every entry is tested, and shapes of cotangents are checked."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Strided(nn.Module):
 
 
 def programs() -> list[Program]:
-    """Programs of every case of the rules in both layouts, and of one network simplified and in fp16."""
+    """The programs of every operator case in both layouts, and of one network, simplified and in fp16."""
     made: list[Program] = []
     for case in CASES.values():
         program = capture(Flat(case).double().eval(), (5, 6), channels=4)
@@ -86,21 +86,21 @@ def programs() -> list[Program]:
     return [*made, plain.explain, plain.explain_rows]
 
 
-def test_every_entry_and_every_onnx_operator_is_tried(tmp_path: Path) -> None:
-    """An operator that no program contains would be a claim without a proof."""
+def test_every_entry_and_every_onnx_operator_is_tested(tmp_path: Path) -> None:
+    """Every operator of the table, and every ONNX operator in EMITTED, occurs in a test program."""
     weights = WeightsFile(tmp_path / "weights.bin")
-    tried, emitted = set(), set()
+    tested, emitted = set(), set()
     for program in programs():
-        tried |= {node.target for node in program.graph.nodes}
+        tested |= {node.target for node in program.graph.nodes}
         emitted |= {node.op_type for node in emit(program, "program", weights, SPELLINGS).graph.node}
     weights.close()
-    equivalent = {aten.var_mean.correction, aten.expand_as.default}  # the same functions as a spelling that is tried
-    assert {target for target in SPELLINGS if target not in tried} <= equivalent
+    equivalent = {aten.var_mean.correction, aten.expand_as.default}  # other overloads of operators that are tested
+    assert {target for target in SPELLINGS if target not in tested} <= equivalent
     assert emitted == EMITTED
 
 
-def test_traits_are_those_of_the_operators() -> None:
-    """PRODUCT: linear in both factors. REORDERS: the elements are the same. Shown on random tensors."""
+def test_operators_have_their_declared_traits() -> None:
+    """PRODUCT: linear in both factors. REORDERS: the same elements in another order. Checked on random tensors."""
     shapes: dict[Any, tuple[tuple[int, ...], tuple[int, ...], tuple[Any, ...]]] = {
         aten.conv2d.default: ((2, 4, 5, 5), (6, 4, 3, 3), ()),
         aten.linear.default: ((2, 3, 4), (5, 4), ()),
@@ -121,7 +121,7 @@ def test_traits_are_those_of_the_operators() -> None:
             assert torch.equal(moved.flatten().sort().values, x.flatten().sort().values)
 
 
-def test_a_rule_that_gives_a_wrong_shape_is_an_error_with_operator_and_layer() -> None:
+def test_a_cotangent_of_a_wrong_shape_is_an_error_that_names_operator_and_layer() -> None:
     def without_sum(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
         t.add(bind(node).self, ct)
 

@@ -1,4 +1,4 @@
-"""What is not dynamic linear, or cannot be captured, is refused by operator and module path."""
+"""Modules that are not dynamic linear, or cannot be captured, are refused with operator and module path."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def network(function: Callable[[Tensor], Tensor]) -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    ("function", "operator", "said"),
+    ("function", "operator", "message"),
     [
         (F.gelu, "aten.gelu.default", "no transpose rule exists"),
         (lambda x: x * x, "aten.mul.Tensor", "it multiplies two live values"),
@@ -39,26 +39,28 @@ def network(function: Callable[[Tensor], Tensor]) -> nn.Module:
         (lambda x: x / torch.var_mean(x, 1, keepdim=True)[0], "aten.div.Tensor", "it divides by a live value"),
         (lambda x: x - torch.var_mean(x, 1, keepdim=True)[0], "aten.var_mean", "its variance is not detached"),
         (lambda x: x - x.mean(0, keepdim=True), "aten.mean.dim", "it reduces the batch axis"),
-        (lambda x: F.pad(x, (1, 1), value=2.0)[..., 1:-1], "aten.pad.default", "anything but zeros"),
+        (lambda x: F.pad(x, (1, 1), value=2.0)[..., 1:-1], "aten.pad.default", "values other than zero"),
         (torch.sigmoid, "aten.sigmoid.default", "no transpose rule exists"),
     ],
 )
-def test_what_is_not_dynamic_linear_is_named(function: Callable[[Tensor], Tensor], operator: str, said: str) -> None:
+def test_operators_that_are_not_dynamic_linear_are_refused(
+    function: Callable[[Tensor], Tensor], operator: str, message: str
+) -> None:
     with pytest.raises(NotDynamicLinearError) as caught:
         explain_program(capture(network(function), (3, 3)))
     error = caught.value
     assert error.operator.startswith(operator)
     assert error.path == "1"
-    assert said in str(error)
+    assert message in str(error)
     assert error.hint is not None
     assert "detach" in error.hint.lower()
 
 
-def test_the_same_behind_a_detach_is_fine() -> None:
+def test_a_detached_nonlinear_factor_is_allowed() -> None:
     explain_program(capture(network(lambda x: x * F.gelu(x).detach()), (3, 3)))
 
 
-def test_a_network_cut_off_from_its_image_is_refused() -> None:
+def test_a_network_that_detaches_every_path_is_refused() -> None:
     with pytest.raises(NotDynamicLinearError, match="do not depend on the image"):
         explain_program(capture(network(lambda x: x.detach()), (3, 3)))
 
@@ -69,7 +71,7 @@ def changed_view(x: Tensor) -> Tensor:
     return y
 
 
-def changed_behind_a_mark(x: Tensor) -> Tensor:
+def changed_after_detach(x: Tensor) -> Tensor:
     y = x * 2
     frozen = y.detach()
     y.mul_(3)
@@ -77,11 +79,11 @@ def changed_behind_a_mark(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("module", "said"),
+    ("module", "message"),
     [
         (network(changed_view), "in place"),
-        (network(changed_behind_a_mark), "in place"),
-        (network(lambda x: x + x.new_ones(x.shape[0], 4, 3, 3)), "of the size of the batch"),
+        (network(changed_after_detach), "in place"),
+        (network(lambda x: x + x.new_ones(x.shape[0], 4, 3, 3)), "depends on the batch size"),
         (network(F.relu).half(), "float16"),
         (nn.Sequential(nn.BatchNorm2d(6, track_running_stats=False), nn.Flatten()).eval(), "running statistics"),
         (network(F.relu).train(), "train mode"),
@@ -91,7 +93,7 @@ def changed_behind_a_mark(x: Tensor) -> Tensor:
         (Layer(lambda x: (x, x)).eval(), "more than one tensor"),  # type: ignore[arg-type, return-value]
     ],
 )
-def test_what_cannot_be_captured_says_why(module: nn.Module, said: str) -> None:
-    with pytest.raises(CaptureError, match=said) as caught:
+def test_modules_that_cannot_be_captured_are_refused(module: nn.Module, message: str) -> None:
+    with pytest.raises(CaptureError, match=message) as caught:
         capture(module, (3, 3))
     assert caught.value.hint

@@ -1,4 +1,4 @@
-"""Every operator alone in a small module: W(x) and b(x) against the module's Jacobian in float64, and ONNX Runtime."""
+"""Each operator in a small module: compare W(x) and b(x) with the Jacobian in float64, and with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def test_pools_of_any_shape(data: st.DataObject) -> None:
     check_against_jacobian(Flat(pool(kernel, stride, padding)), image(2, *size))
 
 
-def test_equal_values_have_one_winner() -> None:
-    """Where several are largest, autograd's first one takes all, and so does ours."""
+def test_the_first_of_equal_values_gets_the_cotangent() -> None:
+    """If several values are the largest, the first one gets the whole cotangent, as in autograd."""
     x = torch.zeros(1, 2, 4, 4, dtype=torch.float64)
     check_against_jacobian(Flat(nn.MaxPool2d(2)), x)
     check_against_jacobian(Flat(lambda x: x.max(dim=1).values), x)
 
 
-def test_parameters_whose_names_look_alike_stay_apart() -> None:
+def test_parameters_with_similar_names_stay_distinct() -> None:
     class Alike(nn.Module):
         def __init__(self) -> None:
             super().__init__()

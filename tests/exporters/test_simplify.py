@@ -1,4 +1,4 @@
-"""Each simplification: how often it applies, and that it changes nothing but the cost."""
+"""Each simplification: its number of rewrites, and that it does not change the outputs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def check(simplification: Pass, program: Program, count: int) -> None:
     before = values(program)
     assert simplification(program) == count
     program.clean()
-    assert simplification(program) == 0, "a second time there is nothing left to do"
+    assert simplification(program) == 0, "a second run must find nothing to rewrite"
     torch.manual_seed(1)
     for after, expected in zip(values(program), before, strict=True):
         torch.testing.assert_close(after, expected, rtol=1e-9, atol=1e-12)
@@ -67,7 +67,7 @@ def explained(module: nn.Module, *before: Pass, layout: Layout = Layout.GRID) ->
 
 
 def forward_then_explain(simplification: Pass, module: nn.Module, count: int, *before: Pass) -> None:
-    """A forward pass must leave both the logits and the explanation as they were."""
+    """Check that a simplification of the forward program changes neither the logits nor the explanation."""
     expected = explained(module, *before)
     program = capture(module, (8, 8))
     for earlier in before:
@@ -82,7 +82,7 @@ def forward_then_explain(simplification: Pass, module: nn.Module, count: int, *b
         torch.testing.assert_close(value, true, rtol=1e-9, atol=1e-12)
 
 
-def test_fold_constants_leaves_weights_ready_to_use() -> None:
+def test_fold_constants_normalises_weights_at_export() -> None:
     program = capture(network(BcosConv2d(6, 8, 3)), (8, 8))
     norms = [value.flatten(1).norm(dim=1) for name, value in program.constants.items() if "linear_weight" in name]
     assert len(norms) == 2
@@ -116,12 +116,12 @@ def test_fold_bcos_scale(max_out: int) -> None:
     ],
     ids=["MaxOut with negative scales", "B = 1.5", "a norm that depends on the input", "not B-cos"],
 )
-def test_fold_bcos_scale_leaves_alone_what_would_change(layers: tuple[nn.Module, ...]) -> None:
+def test_fold_bcos_scale_skips_layers_for_which_the_identity_does_not_hold(layers: tuple[nn.Module, ...]) -> None:
     forward_then_explain(passes.fold_bcos_scale, network(*layers), 0, passes.merge_scales)
 
 
 class Shares(nn.Module):
-    """B-cos in form, but |wᵀx| is read a second time: by the norm, or by another branch."""
+    """A B-cos layer with a second reader: of |wᵀx| by the norm (`in_norm`), or of the factor by another branch."""
 
     def __init__(self, *, in_norm: bool) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class Shares(nn.Module):
 
 
 @pytest.mark.parametrize("in_norm", [True, False])
-def test_fold_bcos_scale_leaves_alone_what_is_read_elsewhere(in_norm: bool) -> None:
+def test_fold_bcos_scale_skips_values_that_other_nodes_read(in_norm: bool) -> None:
     forward_then_explain(passes.fold_bcos_scale, network(Shares(in_norm=in_norm)), 0, passes.merge_scales)
 
 
@@ -162,8 +162,8 @@ def test_share_values() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return torch.add(self.left(x), self.right(x))
 
-    window_square_sum_pool_add_sqrt = 6
-    forward_then_explain(passes.share_values, network(Branches()), window_square_sum_pool_add_sqrt)
+    shared = ["window", "square", "sum", "pool", "add", "sqrt"]
+    forward_then_explain(passes.share_values, network(Branches()), len(shared))
 
 
 def test_flip_convolutions() -> None:
@@ -196,19 +196,19 @@ def test_repeat_averages() -> None:
     ids=str,
 )
 def test_split_phases(kernel: int, stride: int, padding: int, count: int) -> None:
-    """A stem; patches; windows that meet and that do not; and those that would be filled with zeros."""
+    """Stems and patch embeddings are split. Convolutions whose taps would be mostly zeros are not."""
     module = network(BcosConv2d(6, 8, kernel, stride=stride, padding=padding))
     check(passes.split_phases, explained(module, layout=Layout.ROWS), count=count)
     check(passes.split_phases, explained(module), count=0)
 
 
 @pytest.mark.parametrize("options", [{"groups": 2}, {"dilation": 2}], ids=str)
-def test_split_phases_leaves_alone_what_has_groups_or_dilation(options: dict[str, int]) -> None:
+def test_split_phases_skips_groups_and_dilation(options: dict[str, int]) -> None:
     layer = BcosConv2d(6, 8, 2, stride=2, **options)
     check(passes.split_phases, explained(network(layer), layout=Layout.ROWS), count=0)
 
 
-def test_split_phases_leaves_sums_alone() -> None:
+def test_split_phases_skips_uniform_weights() -> None:
     layer = nn.Conv2d(6, 8, 2, stride=2, bias=False)
     module = network(layer)
     nn.init.constant_(layer.weight, 0.25)
@@ -217,7 +217,7 @@ def test_split_phases_leaves_sums_alone() -> None:
 
 @given(st.integers(1, 9), st.integers(2, 4), st.integers(0, 4), st.integers(4, 9), st.integers(1, 3))
 @settings(max_examples=40, deadline=None)
-def test_phases_woven_together_are_the_transposed_convolution(
+def test_split_phases_equals_the_transposed_convolution(
     kernel: int, stride: int, padding: int, size: int, channels: int
 ) -> None:
     assume(padding < kernel <= size + 2 * padding)
@@ -242,8 +242,8 @@ def test_phases_woven_together_are_the_transposed_convolution(
 NAMES = sorted({one.__name__ for one in (*passes.FORWARD_PASSES, *passes.EXPLAIN_PASSES)})
 
 
-def test_a_pass_that_is_not_there_cannot_be_left_out() -> None:
-    with pytest.raises(ExportError, match="there is no simplification called flip_everything"):
+def test_leaving_out_an_unknown_pass_is_an_error() -> None:
+    with pytest.raises(ExportError, match="no simplification called flip_everything"):
         compile_module(network(BcosConv2d(6, 8, 1)), (8, 8), without=["flip_everything"])
 
 

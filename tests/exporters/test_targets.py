@@ -1,4 +1,4 @@
-"""Targets: classes, ranks, the mean, and the exact arithmetic between them."""
+"""Targets: classes, ranks, the mean, and differences of targets."""
 
 from __future__ import annotations
 

@@ -330,7 +330,7 @@ def test_arrays_of_different_shapes_and_a_certificate_of_another_logit_are_refus
         with pytest.raises(InputError, match="not of one image"):
             Explanation.from_json(json.dumps(document))
     good["target"]["logit"] += 1
-    with pytest.raises(InputError, match="another logit"):
+    with pytest.raises(InputError, match="the certificate has the logit"):
         Explanation.from_json(json.dumps(good))
 
 

@@ -1,1 +1,1 @@
-"""What several tests need: the reference package, calibrated weights, and W(x) by autograd."""
+"""Helpers that several tests share."""

@@ -1,4 +1,4 @@
-"""A small network with everything that matters to a client, exported once per test run.
+"""A small network for tests of the client, exported once per test run.
 
 All worker processes of a run share one folder of exported bundles. `python -m support.bundles FOLDER` exports every
 variant into a folder, for a run without torch.
@@ -68,7 +68,7 @@ def small_bundle(probability: str = "sigmoid", *, labels: bool = True, precision
 
 @contextmanager
 def missing(path: Path) -> Iterator[bool]:
-    """Whether `path` has to be made. While it is made, other processes that ask for the same path wait."""
+    """Whether `path` has to be made. While it is made, other processes that need the same path wait."""
     if path.exists():
         yield False
         return

@@ -1,4 +1,4 @@
-"""A module against its compiled programs: the full Jacobian in float64, and ONNX Runtime in float32."""
+"""Compare compiled programs with their module: the full Jacobian in float64, and ONNX Runtime in float32."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from bcos_sdk.exporters.program import Program
 
 
 def check_against_jacobian(module: nn.Module, x: Tensor) -> None:
-    """Every row of W(x) is autograd's, b(x) is what W(x)·x leaves, and ONNX Runtime agrees; simplified or not."""
+    """Check W(x) = Jacobian, b(x) = logits − W(x)·x and ONNX Runtime = torch, with and without simplifications."""
     module = module.double().eval()
     size, channels = (x.shape[2], x.shape[3]), x.shape[1]
     plain, names = explain_program(capture(module, size, channels=channels))
     compiled = compile_module(module, size, channels=channels)
-    assert compiled.bias_terms == names, "simplifications must not rename what is added"
+    assert compiled.bias_terms == names, "simplifications must not rename bias terms"
     logits = module(x).detach()
     jacobian = torch.stack([torch.func.jacrev(module)(sample[None])[0, :, 0] for sample in x]).detach()
     for program in (plain, compiled.explain, compiled.explain_rows):
@@ -44,18 +44,18 @@ def _check_program(program: Program, x: Tensor, logits: Tensor, jacobian: Tensor
     in_onnx = run_onnx(program, x, every_class)
     terms = got["contributions"].abs().sum((2, 3)) + got["bias_terms"].abs().sum(2)
     for name, value in got.items():
-        # Sums cancel, so their rounding is measured by what was added, not by what is left.
+        # Terms of a sum cancel, so its rounding error is relative to the sum of absolute values.
         size = terms.max() if name in ("logits", "bias", "bias_terms") else value.abs().max()
         np.testing.assert_allclose(in_onnx[name], value.numpy(), rtol=2e-4, atol=5e-5 * float(size))
 
 
 def run_in_torch(program: Program, x: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    """The program's outputs for a grid of images and targets, however it is laid out."""
+    """The outputs for images [B, …] and targets [B, K], for a program in either layout."""
     return _in_a_grid(program.run, x, targets) if program.layout is Layout.ROWS else program.run(x, targets)
 
 
 def _in_a_grid(run: Callable[[Tensor, Tensor], dict[str, Tensor]], x: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    """All targets of each image by itself; and one of each image at once, which must be the same."""
+    """Run a program in ROWS per image with all targets. Check that one run with a target of each image agrees."""
     images = [run(x[i : i + 1], targets[i]) for i in range(len(x))]
     grid = {name: torch.stack([image[name] for image in images]) for name in images[0]}
     grid["logits"] = grid["logits"][:, 0]
@@ -69,7 +69,7 @@ def _in_a_grid(run: Callable[[Tensor, Tensor], dict[str, Tensor]], x: Tensor, ta
 
 
 def run_onnx(program: Program, x: Tensor, targets: Tensor | None = None) -> dict[str, np.ndarray]:
-    """The program as ONNX, fully checked, on ONNX Runtime; one that works by rows is asked for the whole grid."""
+    """Emit the program as ONNX, check the model, and run it in ONNX Runtime, like `run_in_torch`."""
     with TemporaryDirectory() as folder:
         weights = WeightsFile(Path(folder) / "weights.bin")
         model = emit(program, "test", weights, SPELLINGS)

@@ -1,4 +1,4 @@
-"""W(x) by autograd, for any module: the oracle that no other code of this project shares."""
+"""W(x) of any module by autograd: an oracle that shares no code with the package."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def explain(network: nn.Module, x: Tensor, classes: list[int]) -> tuple[Tensor, 
 
 @contextmanager
 def explanation_mode(network: nn.Module) -> Iterator[None]:
-    """The reference's switch, where there is one; our own networks need none."""
+    """Switch on the explanation mode of networks of the reference package. Our networks have none."""
     with ExitStack() as stack:
         if hasattr(network, "explanation_mode"):
             stack.enter_context(network.explanation_mode())  # type: ignore[operator]
@@ -46,6 +46,6 @@ def relative_error(value: Tensor, truth: Tensor) -> float:
 
 
 def random_image(batch: int, size: int, *, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Random pixels with their complement: what every network here takes."""
+    """Random encoded images [batch, 6, size, size]."""
     rgb = torch.rand(batch, 3, size, size, dtype=dtype)
     return torch.cat([rgb, 1 - rgb], dim=1)

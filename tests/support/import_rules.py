@@ -25,7 +25,7 @@ class PrivateModules(Contract):
 
 
 def owner_of(module: str) -> str | None:
-    """The package that the module is private to: what stands before its last part with an underscore."""
+    """The package that the module is private to: the path before its last part with an underscore. None if public."""
     parts = module.split(".")
     private = [place for place, part in enumerate(parts) if part.startswith("_") and not part.startswith("__")]
     return ".".join(parts[: private[-1]]) if private else None

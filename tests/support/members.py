@@ -146,7 +146,7 @@ def member_graphs(name: str, *, half: bool = False) -> GraphFiles:
                     (unfinished / precision).mkdir(parents=True)
                     _write(compiled, MEMBERS[name][0], unfinished / precision, half=precision == "fp16")
                 unfinished.rename(folder)
-    torch.manual_seed(0)  # the images that the test draws next do not depend on who wrote the graphs
+    torch.manual_seed(0)  # so the next random images do not depend on which process wrote the graphs
     return _graph_files(folder / ("fp16" if half else "fp32"))
 
 

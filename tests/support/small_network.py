@@ -1,4 +1,4 @@
-"""The network behind `support.bundles`; apart from it because it needs torch."""
+"""The network of `support.bundles`, in its own file because it needs torch."""
 
 from __future__ import annotations
 

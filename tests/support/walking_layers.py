@@ -1,4 +1,4 @@
-"""One rule per kind of TensorRT layer: what its documentation says it computes, in a few lines of torch.
+"""One rule per kind of TensorRT layer: the computation that its documentation describes, in a few lines of torch.
 
 A rule takes the layer and the values of its inputs (None for an input that is not connected). An attribute or mode
 that the rule does not handle is an error. Enums are compared by name, so this file does not import TensorRT.

@@ -99,7 +99,7 @@ def test_a_complete_partial_file_is_not_downloaded_again(server: Server, spec: M
 
 def test_status_416_without_a_range_request_is_an_error(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
     server.status = 416
-    with pytest.raises(DownloadError, match="the server answered 416") as caught:
+    with pytest.raises(DownloadError, match="the server returned 416") as caught:
         download_weights(spec, folder=tmp_path)
     assert not caught.value.retryable
 

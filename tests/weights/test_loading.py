@@ -60,7 +60,7 @@ def test_weights_of_another_model_are_refused_with_the_name_of_that_model(tmp_pa
     assert caught.value.fits == ("resnet34",)
     assert not caught.value.missing
     assert "layer1.2.conv1.linear.weight" in caught.value.unexpected
-    assert "They fit: resnet34." in str(caught.value)
+    assert "The weights fit resnet34." in str(caught.value)
 
 
 def test_another_number_of_classes_is_a_wrong_shape(tmp_path: Path, published: State) -> None:

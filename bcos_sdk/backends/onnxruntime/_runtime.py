@@ -1,4 +1,4 @@
-"""The two runtimes of ONNX Runtime, and their sessions: a session runs on its device, or is refused."""
+"""The two runtimes of ONNX Runtime. A session that would not run on its device is an error."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["CPU", "CUDA", "RECORD_ASSIGNMENT"]
 
 RECORD_ASSIGNMENT = "session.record_ep_graph_assignment_info"
 """The session option with which a session reports the provider of each node."""
-# Shapes are computed on the CPU on purpose. They are a few integers that decide where data goes.
+# Operators that ONNX Runtime may run on the CPU beside a GPU: they compute shapes, which are a few integers.
 _SHAPE_OPERATORS = {"Shape", "Gather", "Slice", "Concat", "Cast", "Unsqueeze", "Squeeze"}
 
 
 class SessionRuntime(Runtime):
-    """What both runtimes share: each graph is one session with one execution provider."""
+    """Base of both runtimes: each graph is one session with one execution provider."""
 
     provider: ClassVar[str]
     """The execution provider of ONNX Runtime."""
@@ -55,7 +55,7 @@ class SessionRuntime(Runtime):
     def open_session(
         self, graph: Path | bytes, index: int = 0, *, threads: int | None = None, tf32: bool = False
     ) -> Any:
-        """Return an `onnxruntime.InferenceSession` that computes on the device alone."""
+        """Return an `onnxruntime.InferenceSession` that computes only on the device."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -97,7 +97,7 @@ class SessionRuntime(Runtime):
 
 
 class CpuRuntime(SessionRuntime):
-    """The CPU. It is always there, so a graph that does not load means a damaged bundle."""
+    """The CPU. It is always available, so a graph that does not load means a damaged bundle."""
 
     name = "cpu"
     provider = "CPUExecutionProvider"

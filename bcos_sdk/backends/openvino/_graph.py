@@ -25,8 +25,8 @@ _Sizes: TypeAlias = tuple[tuple[str, int], ...]
 """For each input, the length of its first axis that a graph is compiled for."""
 _ANY = -1
 
-# Measured with two threads: they are as fast with one image as with eight. More threads are assumed to need more
-# images, one for each pair of threads.
+# Measured with two threads: the time per image is the same for runs of one and of eight images. For more threads, one
+# image per two threads is an assumption.
 _THREADS_PER_IMAGE = 2
 _MOST_IMAGES_PER_RUN = 8
 _TELEMETRY = "openvino_telemetry"
@@ -39,9 +39,9 @@ _UNKNOWN_OPERATOR = ("OpConversionFailure", "does not support the following ONNX
 class OpenvinoGraph:
     """A graph that is compiled for a few images, and runs larger batches in parts.
 
-    For fixed sizes OpenVINO fuses operators that it does not fuse for any batch size, and parts need less memory than
-    the whole batch. Every output is computed; only the requested ones are copied. A graph compiled without the output
-    W(x) takes as long.
+    For a fixed batch size OpenVINO fuses operators that it does not fuse for a dynamic one, and parts need less memory
+    than the whole batch. Every output is computed; only the requested ones are copied. Leaving out the output W(x)
+    would not save time.
 
     A damaged file is a `BundleError`. An operator that OpenVINO does not have is a `DeviceUnavailableError`.
     """
@@ -157,7 +157,7 @@ class OpenvinoGraph:
 
 
 def images_per_run(threads: int) -> int:
-    """The images of one run, a power of two: each size is compiled separately, and there are few powers of two."""
+    """The number of images in one run. It is a power of two, so that few sizes have to be compiled."""
     return _power_of_two(min(max(1, threads // _THREADS_PER_IMAGE), _MOST_IMAGES_PER_RUN))
 
 
@@ -167,7 +167,7 @@ def _power_of_two(number: int) -> int:
 
 
 def _cores() -> int:
-    """The cores that this process may use; all cores where the system does not tell."""
+    """The cores that this process may use; all cores if the system does not report it."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

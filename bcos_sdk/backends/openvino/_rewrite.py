@@ -1,8 +1,8 @@
 """Rewrites of a model before OpenVINO compiles it: two work around bugs of OpenVINO, one makes it faster.
 
 Both bugs were found in 2026.0 and 2026.4.1 by comparing W(x) with autograd; OpenVINO reports no error. The
-workarounds change no value: copies are equal, and x · 1 = x. A version without the bugs only needs more memory while
-it compiles.
+workarounds change no value: copies are equal, and x · 1 = x. For a version without the bugs they only cost memory
+during compilation.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _multiply_instead_of_broadcasting(model: Any) -> None:
 def join_norms(model: Any) -> int:
     """Σ x² → ‖x‖². Return the number of sums that were replaced.
 
-    OpenVINO computes the norm in one pass over x and squares the few results. It would write all of x² otherwise.
+    OpenVINO computes the norm in one pass over x. Otherwise it would write x² to memory first.
     """
     operators = import_module("openvino.opset13")
     joined = 0

@@ -1,4 +1,4 @@
-"""The runtime "openvino": faster than ONNX Runtime on the CPU, but not trusted without a self-test of every size."""
+"""The runtime "openvino": faster than ONNX Runtime on the CPU. Every compiled size needs its own self-test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class OpenvinoRuntime(Runtime):
     """The CPU through OpenVINO."""
 
     name = DEVICE
-    layout = Layout.ROWS  # it stores channels last, so the reshapes around a grid of targets cost it copies
+    layout = Layout.ROWS  # OpenVINO stores channels last, so the reshapes of the layout GRID would be copies
     compiles_per_size = True
 
     @override
@@ -37,7 +37,7 @@ class OpenvinoRuntime(Runtime):
 
     @override
     def self_tests_on_open(self, *, by_name: bool) -> bool:
-        """With `auto`, a failed self-test must show while the CPU can still be chosen instead."""
+        """True for `auto`, so that a failed self-test is found while `auto` can still choose the CPU."""
         return not by_name
 
 

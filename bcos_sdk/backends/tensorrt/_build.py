@@ -47,7 +47,11 @@ def build_once(
         finally:
             lock.release()
     except OSError as error:
-        raise OutputError(f"cannot write an engine to {folder}: {error}", source=str(folder)) from error
+        raise OutputError(
+            f"cannot write an engine to {folder}: {error}",
+            source=str(folder),
+            hint="Check the permissions and the free space of the folder.",
+        ) from error
     if isinstance(found, str):
         raise EngineError(f"the engine of {graph.name} was built but cannot be used: {found}", source=graph.name)
     return found

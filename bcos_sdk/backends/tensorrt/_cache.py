@@ -1,4 +1,4 @@
-"""Engines on disk. A plan is loaded only if its record matches and its hash is the one of the record."""
+"""Engines on disk. A plan is loaded only if its record matches and the hash in the record is that of the plan."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def cached_engines() -> Path:
 
 
 def was_built_here(record: EngineRecord) -> bool:
-    """Whether this user built the plan on this machine. The record cannot tell: anybody can write one."""
+    """Whether this user built the plan on this machine. The record does not prove it, because anybody can write one."""
     return _mark(record).is_file()
 
 
@@ -84,7 +84,7 @@ def _mark(record: EngineRecord) -> Path:
 
 
 class _UnusableError(Exception):
-    """A file that is no engine, or not the engine that its record describes."""
+    """A file is not an engine, or not the engine that its record describes."""
 
 
 def _try(path: Path, wanted: EngineKey, accept: Accept) -> Engine | list[str]:

@@ -1,4 +1,4 @@
-"""The key of an engine (all that it depends on) and its record. An engine is used only where its key matches."""
+"""The key of an engine (everything that it depends on) and its record. An engine is used only if its key matches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Record(BaseModel):
 
 
 class EngineKey(_Record):
-    """All that an engine depends on. An engine built ahead of time has compute capabilities, but no GPU or driver."""
+    """Everything that an engine depends on. One built ahead of time has compute capabilities, but no GPU or driver."""
 
     recipe: int = RECIPE
     graph_sha256: str
@@ -51,7 +51,7 @@ class EngineKey(_Record):
     driver: str | None = None
 
     def stem(self, graph: str) -> str:
-        """The name of the engine's files. A hash of the key keeps apart the environments that share a folder."""
+        """The name of the engine's files. It contains a hash of the key, so that environments can share a folder."""
         everything = json.dumps(self.model_dump(mode="json"), sort_keys=True)
         where = "-".join(f"sm{capability.replace('.', '')}" for capability in self.compute_capabilities)
         return f"{graph}.{self.flavour}.{where}.{hashlib.sha256(everything.encode()).hexdigest()[:8]}"
@@ -61,7 +61,7 @@ class EngineKey(_Record):
         return self.graph_sha256 != wanted.graph_sha256 and self.weights_sha256 != wanted.weights_sha256
 
     def mismatches(self, wanted: EngineKey) -> list[str]:
-        """Each reason why an engine with this key cannot serve as the wanted one; empty if it can."""
+        """Each reason why an engine with this key cannot be used for the wanted key; empty if it can."""
         differing = [field for field in _MEANING if getattr(self, field) != getattr(wanted, field)]
         reasons = [_differs(_MEANING[field], getattr(self, field), getattr(wanted, field)) for field in differing]
         if not set(wanted.compute_capabilities) <= set(self.compute_capabilities):
@@ -71,7 +71,7 @@ class EngineKey(_Record):
 
 
 class EngineRecord(_Record):
-    """What is known of a plan, written as JSON beside it."""
+    """Key, hash, size, build time and peak memory of a plan, written as JSON beside it."""
 
     key: EngineKey
     plan_sha256: str

@@ -39,19 +39,19 @@ class TensorrtRuntime(Runtime):
 
     @override
     def try_out(self, index: int) -> str | None:
-        """`problem` has run TensorRT in a child process already. An engine of x + x would take long to build."""
+        """Return None: `problem` tests TensorRT in a child process, and building an engine for x + x takes long."""
         return None
 
     @override
     def open_graph(self, graph: Path, bundle: Bundle, index: int, options: OpenOptions) -> Graph:
-        """Load an engine that fits the GPU. Build one if there is none, or if TensorRT does not load it.
+        """Load an engine that fits the GPU. Build one if there is none, or if TensorRT cannot load it.
 
-        If `auto` chose the device, no engine is built, and engines that somebody else built are not loaded: a plan
-        is code.
+        With `auto` no engine is built, and only engines that this user built on this machine are loaded, because a
+        plan is code.
         """
         keys = _keys(bundle, graph, index, tf32=options.tf32)
         if not keys:
-            raise unavailable(self.device_name(index), "no installed TensorRT runs on it")
+            raise unavailable(self.device_name(index), "no installed TensorRT supports this GPU")
         accept = accept_all if options.by_name else _accept_own
         engine = obtain_engine(bundle, graph, keys, index, accept, build=options.by_name)
         try:
@@ -73,7 +73,7 @@ class TensorrtRuntime(Runtime):
 
 
 def _accept_own(record: EngineRecord) -> str | None:
-    return None if was_built_here(record) else "somebody else built it"
+    return None if was_built_here(record) else "it was not built by this user on this machine"
 
 
 def _keys(bundle: Bundle, graph: Path, index: int, *, tf32: bool) -> list[EngineKey]:

@@ -1,9 +1,9 @@
 """TensorRT in a child process: report its version, try a GPU, build one engine.
 
-TensorRT may end the process that it runs in. In a child process that is an error; the caller goes on.
+TensorRT may crash the process that it runs in. A crash of the child process becomes an error in the caller.
 
 Protocol: the caller writes a job, one line of JSON, to stdin. The child writes the plan to the file that the job
-names, and its reply as JSON to stdout. TensorRT's messages go to stderr. When stdin closes, the caller is gone: the
+names, and its reply as JSON to stdout. TensorRT's messages go to stderr. When stdin closes, the caller has ended: the
 child then removes its file and exits.
 """
 
@@ -103,7 +103,7 @@ def main() -> None:
     os.dup2(2, 1)  # TensorRT prints its errors to stdout
     try:
         reply = _TASKS[job["task"]](import_module(job["flavour"]), job)
-    except Exception as error:  # of TensorRT, CUDA or Python: the caller gets it as one line
+    except Exception as error:  # an error of TensorRT, CUDA or Python; the caller gets it as one line
         reply = {"problem": " ".join(str(error).split()) or type(error).__name__}
     os.write(stdout, json.dumps(reply).encode())
 

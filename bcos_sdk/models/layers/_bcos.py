@@ -144,7 +144,7 @@ def _unit_rows(weight: Tensor) -> Tensor:
 
 
 def _at_least_float32(x: Tensor) -> Tensor:
-    """Cast half precision to float32: in fp16, Σ x² exceeds the largest value 65504, and ε is rounded to zero."""
+    """Cast fp16 and bfloat16 to float32: in fp16, Σ x² can exceed the largest value 65504, and ε is rounded to zero."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 

@@ -118,7 +118,7 @@ def test_goals_use_the_fp32_figures_of_their_model_on_each_device() -> None:
     assert shown[batched, "vgg11_bnu"] == ["≥ 1.4", "1.40, met", "2.80, met"]
     assert shown[batched, "densenet121"] == ["≥ 1.4", "–", "–"], "goals are for fp32 only"
     assert shown["five explanations of one image ÷ one", "resnet50"][1] == "4.00, missed"
-    assert shown["folder throughput ÷ engine on ready arrays", "resnet50"][1] == "0.80, missed"
+    assert shown["folder throughput ÷ backend on arrays in memory", "resnet50"][1] == "0.80, missed"
     assert shown["peak memory ÷ reference's batched explain", "resnet50"][1] == "0.50, met"
     assert shown["`import bcos_sdk`", "–"][1] == "0.25 s, without torch, met"
     assert len(goal_table(report, measured_only=True)[1]) == len(table[1]) - 3

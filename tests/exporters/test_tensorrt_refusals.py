@@ -1,4 +1,4 @@
-"""Operators that TensorRT does not build are named by layer before anybody tries; TensorRT itself is asked here."""
+"""`find_refusals` finds the operators that TensorRT does not build. Each case is also built with TensorRT itself."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def build(graph: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_tensorrt_refuses_is_found(tmp_path: Path, case: str) -> None:
+def test_refused_operators_are_found(tmp_path: Path, case: str) -> None:
     model = REFUSED[case]
     graph = write(tmp_path / "graph.onnx", model)
     (refusal,) = find_refusals(graph)
@@ -84,27 +84,27 @@ def test_what_tensorrt_refuses_is_found(tmp_path: Path, case: str) -> None:
 
 
 @pytest.mark.parametrize("case", FINE)
-def test_what_tensorrt_takes_is_let_through(tmp_path: Path, case: str) -> None:
+def test_supported_operators_are_not_reported(tmp_path: Path, case: str) -> None:
     graph = write(tmp_path / "graph.onnx", FINE[case])
     assert find_refusals(graph) == []
     pytest.importorskip("tensorrt_rtx", reason="pip install 'bcos-sdk[trt-rtx]'")
     build(graph)
 
 
-def test_padding_that_tensorrt_puts_elsewhere_is_found(tmp_path: Path) -> None:
-    """It builds, and computes other values: the test of the parsed network shows which."""
+def test_padding_that_differs_in_tensorrt_is_found(tmp_path: Path) -> None:
+    """TensorRT builds these nodes, but computes other values: see tests/backends/trt/test_walking.py."""
     for attributes in ({"output_shape": [16, 16]}, {"auto_pad": "SAME_UPPER"}):
         model = node("ConvTranspose", "w", strides=[2, 2], **attributes), {"w": KERNEL}
         (refusal,) = find_refusals(write(tmp_path / "graph.onnx", model))
         assert "the other side" in refusal.reason
 
 
-def test_graphs_of_ours_hold_nothing_of_the_kind() -> None:
+def test_exported_graphs_have_no_refused_operators() -> None:
     assert find_refusals(small_bundle().predict_graph, small_bundle().explain_graph) == []
 
 
 class Dilated(nn.Module):
-    """A convolution with stride and dilation, whose plain transpose TensorRT refuses."""
+    """A convolution with stride and dilation. TensorRT refuses a ConvTranspose with both."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,11 +124,11 @@ def test_a_strided_and_dilated_convolution_is_explained_and_built(tmp_path: Path
     assert len(build_engines(bundle, compute_capabilities=["8.6", "8.9", "12.0"])) == 2
 
 
-def test_an_export_says_what_would_not_be_built(
+def test_an_export_logs_refused_operators(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(TENSORRT_REFUSES, "MatMul", lambda _node, _constants: "a made-up reason")
     with caplog.at_level(logging.WARNING, "bcos_sdk"):
         export(Dilated().eval(), tmp_path / "dilated", input_size=(17, 20), max_batch=1)
     lines = [record.getMessage() for record in caplog.records]
-    assert f"TensorRT cannot build an engine of this bundle: {Refusal('MatMul', 'head', 'a made-up reason')}" in lines
+    assert f"TensorRT cannot build an engine for this bundle: {Refusal('MatMul', 'head', 'a made-up reason')}" in lines
