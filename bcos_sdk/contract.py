@@ -101,7 +101,7 @@ class Layout(Enum):
     """How an explain graph lays out its targets, and therefore every tensor that has one entry per target.
 
     The value is the names of the leading axes. A graph in the layout ROWS takes either one target for each image, or
-    any number of targets for a single image. Its convolutions need no reshapes, which cost copies on some runtimes.
+    any number of targets for a single image. Its convolutions need no reshapes, which are copies in some runtimes.
     """
 
     GRID = ("batch", "targets")
