@@ -223,8 +223,9 @@ def test_layers_of_the_public_package_in_a_plain_sequence(tmp_path: Path) -> Non
     "options", [{"max_batch": 0}, {"input_size": (0, 8)}, {"labels": "abc"}, {"without": ["everything"]}]
 )
 def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
-    with pytest.raises(ExportError):
+    with pytest.raises(ExportError) as caught:
         export(Twins().eval(), tmp_path / "b", **({"input_size": (8, 8)} | options))
+    assert caught.type is ExportError, "not one of its family"
     assert list(tmp_path.iterdir()) == []
 
 
