@@ -117,6 +117,12 @@ def test_modules_of_the_public_package(name: str, tmp_path: Path) -> None:
     assert not any(getattr(part, "is_in_explanation_mode", False) for part in module.modules()), "left as found"
 
 
+def test_a_large_batch(tmp_path: Path) -> None:
+    bundle = export(Own().eval(), tmp_path / "b", input_size=(16, 16), max_batch=32)
+    assert within_limits(bundle)
+    assert bundle.manifest.parity[-1].batch == 32
+
+
 @pytest.mark.full
 def test_a_large_batch_at_full_size(tmp_path: Path) -> None:
     spec = REGISTRY["resnet18"]
