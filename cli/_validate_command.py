@@ -34,8 +34,8 @@ def validate(model: str, device: str, tf32: bool) -> None:
         golden = bundle.golden()
         image = encode(golden.pixels)
         client.predict(image)
-        click.echo(f"ok  predict       logits match the golden record on {client.device}")
+        click.echo(f"ok  predict       logits agree with the golden record on {client.device}")
         (explained,) = client.explain(image, targets=golden.target)
-        click.echo(f"ok  explain       logits and W(x) match the golden record on {client.device}")
+        click.echo(f"ok  explain       logits and W(x) agree with the golden record on {client.device}")
         figures = explained.explanations[0].completeness
     click.echo(f"ok  completeness  residual {figures.relative_residual:.1e}, tolerance {figures.tolerance:.0e}")

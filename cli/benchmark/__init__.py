@@ -2,7 +2,7 @@
 
 from bcos_sdk.cli.benchmark._benchmark_command import benchmark
 from bcos_sdk.cli.benchmark._conventional import import_torchvision
-from bcos_sdk.cli.benchmark._goals import GOALS, Goal
+from bcos_sdk.cli.benchmark._goals import GOALS
 from bcos_sdk.cli.benchmark._measurements import (
     DeviceRecord,
     FolderRecord,
@@ -15,7 +15,7 @@ from bcos_sdk.cli.benchmark._measurements import (
     What,
 )
 from bcos_sdk.cli.benchmark._plot import draw_plot
-from bcos_sdk.cli.benchmark._run import Options, run_benchmark
+from bcos_sdk.cli.benchmark._run import Options
 from bcos_sdk.cli.benchmark._tables import (
     Table,
     describe_timing,
@@ -31,7 +31,6 @@ __all__ = [
     "GOALS",
     "DeviceRecord",
     "FolderRecord",
-    "Goal",
     "ImportRecord",
     "Machine",
     "ModelRecord",
@@ -50,6 +49,5 @@ __all__ = [
     "model_title",
     "process_table",
     "ratio_table",
-    "run_benchmark",
     "timing_table",
 ]

@@ -33,7 +33,7 @@ from bcos_sdk.backends import (
 from bcos_sdk.backends.onnxruntime import CPU, CUDA, RECORD_ASSIGNMENT
 from bcos_sdk.backends.openvino import OPENVINO
 from bcos_sdk.backends.tensorrt import TENSORRT
-from bcos_sdk.errors import DeviceError, InferenceError, OutOfMemoryError, SelfTestError
+from bcos_sdk.errors import DeviceUnavailableError, InferenceError, OutOfMemoryError, SelfTestError
 
 A, B = Gpu(name="Ada", capability="8.9"), Gpu(name="Blackwell", capability="12.0")
 PROVIDERS = ["CUDAExecutionProvider", "CPUExecutionProvider"]
@@ -65,7 +65,7 @@ def test_devices_are_parsed(text: str, device: Device | None) -> None:
 
 @pytest.mark.parametrize("text", ["npu", "cpu:0", "openvino:0", "cuda:", "cuda:x", "tensorrt 1", ""])
 def test_other_names_are_refused_and_the_hint_lists_the_devices(text: str) -> None:
-    with pytest.raises(DeviceError, match=r"there is no device") as caught:
+    with pytest.raises(DeviceUnavailableError, match=r"there is no device") as caught:
         parse_device(text)
     hint = 'Devices are "auto", "cpu", "openvino", "cuda", "cuda:1", "tensorrt", "tensorrt:1" and so on.'
     assert caught.value.hint == hint
@@ -105,7 +105,9 @@ def test_an_onnxruntime_without_cuda_is_reported(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("name", ["cuda", "tensorrt"])
 def test_a_missing_driver_is_reported(use_driver: UseDriver, name: str) -> None:
     use_driver(Driver(problem="no NVIDIA driver is installed"))
-    with pytest.raises(DeviceError, match=rf"device {name}:0 does not work here: no NVIDIA driver") as caught:
+    with pytest.raises(
+        DeviceUnavailableError, match=rf"device {name}:0 does not work here: no NVIDIA driver"
+    ) as caught:
         Client(small_bundle().path, device=name)
     assert caught.value.code == "device_unavailable"
     assert 'device="cpu"' in str(caught.value)
@@ -172,7 +174,7 @@ def test_auto_skips_a_gpu_that_fails_the_self_test(
     with caplog.at_level(logging.INFO, "bcos_sdk"):
         assert open_backend(small_bundle(), "auto").device == Device(CPU)
     assert "self-test failed on cuda:0: weights differ from the golden record by 1.0e-01" in caplog.text
-    with pytest.raises(SelfTestError, match="on cuda:0"):
+    with pytest.raises(SelfTestError, match="self-test failed on cuda:0: weights differ from the golden record"):
         open_backend(small_bundle(), "cuda")
 
 
@@ -187,15 +189,15 @@ def test_auto_skips_a_gpu_whose_session_fails(
         assert open_backend(small_bundle(), "auto").device == Device(CPU)
     assert "device auto: cpu (skipped: " in caplog.text
     assert "device cuda:0 does not work here" in caplog.text
-    with pytest.raises(DeviceError, match="device cuda:0 does not work here"):
+    with pytest.raises(DeviceUnavailableError, match="device cuda:0 does not work here"):
         open_backend(small_bundle(), "cuda")
-    with pytest.raises(DeviceError, match="device tensorrt:0 does not work here"):
+    with pytest.raises(DeviceUnavailableError, match="device tensorrt:0 does not work here"):
         open_backend(small_bundle(), "tensorrt")
 
 
 def test_tensorrt_opens_no_plain_onnx_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TENSORRT, "problem", lambda index: None)
-    with pytest.raises(DeviceError, match="TensorRT runs the graphs of a bundle only"):
+    with pytest.raises(DeviceUnavailableError, match="TensorRT runs the graphs of a bundle only"):
         open_graph(small_bundle().predict_graph, Device(TENSORRT))
 
 
@@ -226,7 +228,7 @@ class Session:
 
 
 def test_a_session_with_another_provider_is_refused() -> None:
-    with pytest.raises(DeviceError, match="uses CPUExecutionProvider instead"):
+    with pytest.raises(DeviceUnavailableError, match="uses CPUExecutionProvider instead"):
         CUDA.check_session(Session(["CPUExecutionProvider"]), 0)
 
 
@@ -235,13 +237,13 @@ def test_a_session_that_computes_on_the_cpu_is_refused() -> None:
     shapes = Part("CPUExecutionProvider", Node("Shape", "shape"), Node("Concat", "shapes"))
     work = Part("CPUExecutionProvider", Node("ConvTranspose", "explain/layer1.0/ConvTranspose"))
     CUDA.check_session(Session(PROVIDERS, fine, shapes), 0)
-    with pytest.raises(DeviceError, match=r"on the CPU: ConvTranspose explain/layer1.0/ConvTranspose"):
+    with pytest.raises(DeviceUnavailableError, match=r"on the CPU: ConvTranspose explain/layer1.0/ConvTranspose"):
         CUDA.check_session(Session(PROVIDERS, fine, shapes, work), 0)
 
 
 def test_only_shapes_are_computed_on_the_cpu() -> None:
     nodes = [Node("Shape", "a"), Node("Concat", "b"), Node("Mul", "c"), Node("Softmax", "d")]
-    with pytest.raises(DeviceError, match=r"these nodes on the CPU: Mul c, Softmax d\n"):
+    with pytest.raises(DeviceUnavailableError, match=r"these nodes on the CPU: Mul c, Softmax d\n"):
         CUDA.check_session(Session(PROVIDERS, Part("CPUExecutionProvider", *nodes)), 0)
 
 

@@ -37,7 +37,7 @@ from bcos_sdk.bundle import open_bundle
 from bcos_sdk.errors import (
     BundleError,
     ClientClosedError,
-    DeviceError,
+    DeviceUnavailableError,
     InferenceError,
     OutOfMemoryError,
     SelfTestError,
@@ -139,14 +139,16 @@ def test_a_damaged_graph_is_a_bundle_error(tmp_path: Path) -> None:
 
 def test_an_operator_that_openvino_lacks_is_named(tmp_path: Path) -> None:
     path = write_onnx(tmp_path / "explain.onnx", [helper.make_node("Det", ["x"], ["y"])], x=[2, 2], y=[])
-    with pytest.raises(DeviceError, match=r"device openvino does not work here: .* explain\.onnx: .*Det") as caught:
+    with pytest.raises(
+        DeviceUnavailableError, match=r"device openvino does not work here: .* explain\.onnx: .*Det"
+    ) as caught:
         OpenvinoGraph(path, threads=None)
     assert 'device="cpu"' in str(caught.value)
 
 
 def test_a_graph_that_does_not_compile_is_a_device_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_graph, "_options", lambda _threads: {"NUM_STREAMS": "many"})
-    with pytest.raises(DeviceError, match=r"OpenVINO cannot compile predict\.onnx"):
+    with pytest.raises(DeviceUnavailableError, match=r"OpenVINO cannot compile predict\.onnx"):
         OpenvinoGraph(small_bundle().predict_graph, threads=None)
 
 
@@ -205,7 +207,7 @@ def test_auto_falls_back_to_the_cpu(
     fault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The self-test on opening finds what is wrong with the explain graph."""
-    run, errors = OpenvinoGraph.run, {"no operator": DeviceError, "broken graph": BundleError}
+    run, errors = OpenvinoGraph.run, {"no operator": DeviceUnavailableError, "broken graph": BundleError}
 
     def faulty(self: OpenvinoGraph, feed: Any, outputs: Any) -> Any:
         results = run(self, feed, outputs)
@@ -244,13 +246,13 @@ def test_changed_weights_fail_the_self_test(tmp_path: Path) -> None:
     weights = np.fromfile(folder / "weights.bin", np.float32)
     (weights * 1.01).astype(np.float32).tofile(folder / "weights.bin")
     sign_again(folder)
-    with pytest.raises(SelfTestError, match="on openvino"):
+    with pytest.raises(SelfTestError, match="self-test failed on openvino: logits differ from the golden record"):
         open_backend(open_bundle(folder), "openvino").predict(encoded_batch(1))
 
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     uninstall(monkeypatch, "openvino")
-    with pytest.raises(DeviceError, match=r"OpenVINO is not installed; pip install 'bcos-sdk\[openvino\]'"):
+    with pytest.raises(DeviceUnavailableError, match=r"OpenVINO is not installed; pip install 'bcos-sdk\[openvino\]'"):
         Client(small_bundle().path, device="openvino")
     assert "bcos-sdk[openvino]" in str(check_device(DEVICE))
 

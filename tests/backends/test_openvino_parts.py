@@ -29,7 +29,7 @@ def test_batches_run_in_parts_of_a_few_compiled_sizes(threads: int, sizes: set[i
     feed: Arrays = {"image": encoded_batch(7), "targets": np.arange(7) - 1}
     specs = explain_specs(small_bundle().manifest, 7, (7,), weights=True)
     got = graph.run(feed, specs)
-    assert {size for sizes in graph._requests for _name, size in sizes} == sizes
+    assert {size for compiled in graph._requests for _name, size in compiled} == sizes
     expected = open_graph(path, Device(CPU), threads=1).run(feed, specs)
     for name, array in got.items():
         assert array.shape == specs[name].shape

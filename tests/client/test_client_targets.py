@@ -81,7 +81,7 @@ def test_a_list_per_image_gives_one_entry_per_image_and_a_shared_list_has_no_end
 @pytest.mark.parametrize(
     ("targets", "kind", "message"),
     [
-        (-1, UnknownTargetError, r"no class -1(.|\n)*Classes are 0 to 6(.|\n)*top_k"),
+        (-1, UnknownTargetError, r"no class -1(.|\n)*Classes are 0 to 6\. For the most likely classes, use top_k"),
         (CLASSES, UnknownTargetError, "no class 7"),
         (True, UnknownTargetError, "no class True"),
         ("lyns", UnknownTargetError, r"no class 'lyns'(.|\n)*Similar labels: lynx"),
@@ -97,8 +97,9 @@ def test_a_list_per_image_gives_one_entry_per_image_and_a_shared_list_has_no_end
     ],
 )
 def test_wrong_targets_are_refused(resolver: TargetResolver, targets: Any, kind: type[BcosError], message: str) -> None:
-    with pytest.raises(kind, match=message):
+    with pytest.raises(kind, match=message) as caught:
         resolver.for_each_image(targets, 1, 2)
+    assert caught.type is kind, "not one of its family"
 
 
 def test_a_model_without_labels_takes_class_indices() -> None:

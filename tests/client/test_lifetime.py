@@ -23,7 +23,7 @@ from bcos_sdk.errors import (
     BundleError,
     ClientClosedError,
     DeadlineError,
-    DeviceError,
+    DeviceUnavailableError,
     ImageTooLargeError,
     InputError,
 )
@@ -49,8 +49,9 @@ from bcos_sdk.errors import (
     ],
 )
 def test_wrong_arguments_are_refused_at_once(client: Client, call: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=message) as caught:
         call(client)
+    assert caught.type is InputError, "not one of its family"
 
 
 @pytest.mark.parametrize(
@@ -66,8 +67,9 @@ def test_wrong_arguments_are_refused_at_once(client: Client, call: Any, message:
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=message) as caught:
         Client(small_bundle().path, **options)
+    assert caught.type is InputError, "not one of its family"
 
 
 def test_options_are_keyword_only() -> None:
@@ -97,7 +99,7 @@ def test_a_model_is_found_by_name_in_the_store(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("device", ["graphics", "cuda:x", "cpu:1", ""])
 def test_unknown_devices_are_refused(device: str) -> None:
-    with pytest.raises(DeviceError, match="there is no device"):
+    with pytest.raises(DeviceUnavailableError, match="there is no device"):
         Client(small_bundle().path, device=device)
 
 

@@ -119,6 +119,12 @@ def test_modules_of_the_public_package(name: str, tmp_path: Path) -> None:
     )
 
 
+def test_a_large_batch(tmp_path: Path) -> None:
+    bundle = export(Own().eval(), tmp_path / "b", input_size=(16, 16), max_batch=32)
+    assert within_limits(bundle)
+    assert bundle.manifest.parity[-1].batch == 32
+
+
 @pytest.mark.full
 def test_a_large_batch_at_full_size(tmp_path: Path) -> None:
     spec = REGISTRY["resnet18"]
@@ -225,8 +231,9 @@ def test_layers_of_the_public_package_in_a_plain_sequence(tmp_path: Path) -> Non
     "options", [{"max_batch": 0}, {"input_size": (0, 8)}, {"labels": "abc"}, {"without": ["everything"]}]
 )
 def test_invalid_options_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
-    with pytest.raises(ExportError):
+    with pytest.raises(ExportError) as caught:
         export(Twins().eval(), tmp_path / "b", **({"input_size": (8, 8)} | options))
+    assert caught.type is ExportError, "not one of its family"
     assert list(tmp_path.iterdir()) == []
 
 

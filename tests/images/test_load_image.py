@@ -116,6 +116,7 @@ def test_encoding_is_exact_and_reversible(seed: int) -> None:
 def test_wrong_arrays_are_refused_with_a_hint_of_what_is_expected(array: Any, reason: str) -> None:
     with pytest.raises(InputError, match=reason) as caught:
         load(array)
+    assert caught.type is InputError, "not one of its family"
     assert caught.value.source == "image 7 (ndarray)"
     if "no pixels" not in reason:
         assert "[6, 24, 32]" in str(caught.value)
@@ -127,8 +128,9 @@ def test_encoded_images_in_float16_are_accepted() -> None:
 
 @pytest.mark.parametrize("form", [3, None, object(), io.StringIO("text")])
 def test_objects_that_are_not_images_are_refused(form: Any) -> None:
-    with pytest.raises(InputError):
+    with pytest.raises(InputError) as caught:
         load(form)
+    assert caught.type is InputError, "not one of its family"
 
 
 class Failing:

@@ -162,6 +162,7 @@ def test_the_first_picture_of_a_multi_picture_file_is_used() -> None:
 def test_pictures_that_cannot_be_converted_are_refused(picture: Image.Image, kind: type[BcosError]) -> None:
     with pytest.raises(kind, match="picture") as caught:
         load_image(picture, "picture", spec(), LIMITS)
+    assert caught.type is kind, "not one of its family"
     assert caught.value.source == "picture"
 
 

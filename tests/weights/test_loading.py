@@ -47,9 +47,12 @@ def test_prefixes_of_wrappers_are_removed(tmp_path: Path, published: State, pref
     assert holds(load_model(NAME, weights=saved(tmp_path, prefixed(prefix, published))), published)
 
 
-@pytest.mark.parametrize("contents", [{}, {"epoch": 3}, [torch.zeros(2)]])
-def test_a_checkpoint_without_weights_is_a_checkpoint_error(tmp_path: Path, contents: Any) -> None:
-    with pytest.raises(CheckpointError, match=r"contains no tensors|holds a list"):
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [({}, "contains no tensors"), ({"epoch": 3}, "contains no tensors"), ([torch.zeros(2)], "holds a list")],
+)
+def test_a_checkpoint_without_weights_is_a_checkpoint_error(tmp_path: Path, contents: Any, message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
         load_model(NAME, weights=saved(tmp_path, contents))
 
 

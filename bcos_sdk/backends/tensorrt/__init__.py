@@ -3,14 +3,12 @@
 An *engine* is a TensorRT plan built from one graph. A record beside it says what it was built from and for which GPU.
 """
 
-from bcos_sdk.backends.tensorrt._cache import Accept, Engine, accept_all, find_engine, list_engines, was_built_here
+from bcos_sdk.backends.tensorrt._cache import Engine, find_engine, list_engines
 from bcos_sdk.backends.tensorrt._cuda import Buffer, Cuda, PinnedBuffer
 from bcos_sdk.backends.tensorrt._flavours import (
-    Flavour,
     choose_flavour,
     flavour_problem,
     flavour_version,
-    installed_flavours,
 )
 from bcos_sdk.backends.tensorrt._graph import EngineGraph, Profile, choose_profile, logger_for
 from bcos_sdk.backends.tensorrt._obtain import build_engines, key_for_gpu, obtain_engine
@@ -20,28 +18,23 @@ from bcos_sdk.backends.tensorrt._worker import run_worker
 
 __all__ = [
     "TENSORRT",
-    "Accept",
     "Buffer",
     "Cuda",
     "Engine",
     "EngineGraph",
     "EngineKey",
     "EngineRecord",
-    "Flavour",
     "PinnedBuffer",
     "Profile",
-    "accept_all",
     "build_engines",
     "choose_flavour",
     "choose_profile",
     "find_engine",
     "flavour_problem",
     "flavour_version",
-    "installed_flavours",
     "key_for_gpu",
     "list_engines",
     "logger_for",
     "obtain_engine",
     "run_worker",
-    "was_built_here",
 ]

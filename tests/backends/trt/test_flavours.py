@@ -22,7 +22,7 @@ from bcos_sdk.backends.tensorrt import (
     flavour_version,
     run_worker,
 )
-from bcos_sdk.errors import DeviceError, EngineError, InputError, MissingExtraError
+from bcos_sdk.errors import DeviceUnavailableError, EngineError, InputError, MissingExtraError
 
 UseDriver = Callable[[Driver], None]
 L4 = Driver(gpus=(Gpu(name="L4", capability="8.9"),))
@@ -42,7 +42,7 @@ def test_a_capability_without_float32_is_refused_before_any_build() -> None:
 
 def test_without_a_gpu_the_hint_names_both_ways_to_build(use_driver: UseDriver) -> None:
     use_driver(Driver(problem="no NVIDIA driver is installed"))
-    with pytest.raises(DeviceError, match="no NVIDIA driver is installed") as caught:
+    with pytest.raises(DeviceUnavailableError, match="no NVIDIA driver is installed") as caught:
         build_engines(small_bundle())
     assert "--compute-capability" in str(caught.value)
     assert "machine with the GPU" in str(caught.value)

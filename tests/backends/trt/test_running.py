@@ -31,7 +31,7 @@ from bcos_sdk.backends.tensorrt import (
     obtain_engine,
 )
 from bcos_sdk.bundle import Bundle, open_bundle
-from bcos_sdk.errors import DeviceError, EngineError, InferenceError, OutOfMemoryError
+from bcos_sdk.errors import DeviceUnavailableError, EngineError, InferenceError, OutOfMemoryError
 from bcos_sdk.images import encode
 
 
@@ -224,7 +224,7 @@ def test_a_crash_of_tensorrt_is_reported(machine: GpuMachine, monkeypatch: pytes
 
     use_worker(monkeypatch, crash)
     assert check_device(Device(TENSORRT)) == "TensorRT crashed with signal 11"
-    with pytest.raises(DeviceError, match="crashed with signal 11"):
+    with pytest.raises(DeviceUnavailableError, match="crashed with signal 11"):
         Client(small_bundle().path, device="tensorrt")
 
 
