@@ -72,6 +72,6 @@ class Operator:
         if missing := needed - defined:
             raise ValueError(f"operator {self.target} is {self.kind.name}, but has no {', '.join(sorted(missing))}")
         if surplus := defined - needed - {"rewrite"}:
-            raise ValueError(f"operator {self.target} is {self.kind.name} , but has {', '.join(sorted(surplus))}")
+            raise ValueError(f"operator {self.target} is {self.kind.name}, but has {', '.join(sorted(surplus))}")
         if Trait.HAS_BIAS in self.traits and Trait.PRODUCT not in self.traits:
             raise ValueError(f"operator {self.target} has a bias, but is not a product")

@@ -35,10 +35,5 @@ class OpenvinoRuntime(Runtime):
     def open_onnx(self, source: Path | bytes, index: int, *, threads: int | None = None) -> Graph:
         return OpenvinoGraph(source, threads=threads, in_parts=False)
 
-    @override
-    def self_tests_on_open(self, *, by_name: bool) -> bool:
-        """With `auto`, a failed self-test must show while the CPU can still be chosen instead."""
-        return not by_name
-
 
 OPENVINO = OpenvinoRuntime()
