@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from bcos_sdk._files import atomic_write
+from bcos_sdk.backends import device_names
 from bcos_sdk.errors import InputError, OutputError
 
 __all__ = [
@@ -26,9 +27,7 @@ __all__ = [
     "threads_option",
 ]
 
-device_option = click.option(
-    "--device", default="auto", show_default=True, help="auto, cpu, openvino, cuda, cuda:1, tensorrt, ..."
-)
+device_option = click.option("--device", default="auto", show_default=True, help=f"{', '.join(device_names())}, ...")
 threads_option = click.option("--threads", type=click.IntRange(1), help="CPU threads; default: one per core.")
 tf32_option = click.option(
     "--tf32", is_flag=True, help="Let the GPU round the factors of products to TF32 (11 bits): faster, less exact."

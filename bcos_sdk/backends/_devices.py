@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from bcos_sdk.backends._driver import probe_driver
 from bcos_sdk.backends._runtime import Device, Runtime
 from bcos_sdk.backends.onnxruntime import CPU, CUDA
@@ -9,7 +11,7 @@ from bcos_sdk.backends.openvino import OPENVINO
 from bcos_sdk.backends.tensorrt import TENSORRT
 from bcos_sdk.errors import DeviceUnavailableError
 
-__all__ = ["RUNTIMES", "list_devices", "parse_device"]
+__all__ = ["RUNTIMES", "device_names", "list_devices", "parse_device"]
 
 RUNTIMES: tuple[Runtime, ...] = (
     TENSORRT,
@@ -31,11 +33,10 @@ def parse_device(text: str) -> Device | None:
     for runtime in RUNTIMES:
         if runtime.name == name and (not colon or (runtime.on_gpu and index.isdecimal())):
             return Device(runtime, int(index or 0))
-    names = ["auto", *(example for runtime in reversed(RUNTIMES) for example in _examples(runtime))]
     raise DeviceUnavailableError(
         f"there is no device {text!r}",
         source=text,
-        hint="Devices are " + ", ".join(f'"{name}"' for name in names) + " and so on.",
+        hint="Devices are " + ", ".join(f'"{name}"' for name in device_names()) + " and so on.",
     )
 
 
@@ -45,5 +46,7 @@ def list_devices() -> list[Device]:
     return [Device(runtime, index) for runtime in reversed(RUNTIMES) for index in range(gpus if runtime.on_gpu else 1)]
 
 
-def _examples(runtime: Runtime) -> list[str]:
-    return [runtime.name, f"{runtime.name}:1"] if runtime.on_gpu else [runtime.name]
+def device_names() -> list[str]:
+    """What a user can type as the device, the CPU first; the second GPU stands for all others."""
+    names = ([one.name, f"{one.name}:1"] if one.on_gpu else [one.name] for one in reversed(RUNTIMES))
+    return ["auto", *chain.from_iterable(names)]

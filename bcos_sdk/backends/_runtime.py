@@ -65,9 +65,12 @@ class Runtime(ABC):
         if (problem := self.problem(index)) is not None:
             raise unavailable(self.device_name(index), problem)
 
-    def self_tests_on_open(self, *, by_name: bool) -> bool:  # noqa: ARG002 - runtimes may decide by it
-        """Whether to load and self-test both graphs when a bundle is opened. Otherwise each is tested on first use."""
-        return self.on_gpu
+    def self_tests_on_open(self, *, by_name: bool) -> bool:
+        """Whether to load and self-test both graphs when a bundle is opened. Otherwise each is tested on first use.
+
+        True for `auto`, so that a failed self-test is found while `auto` can still choose the next device.
+        """
+        return self.on_gpu or not by_name
 
     def try_out(self, index: int) -> str | None:
         """Run y = x + x on the device. Return why that failed, or None."""

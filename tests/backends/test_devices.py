@@ -81,6 +81,14 @@ def test_auto_prefers_gpus_and_falls_back_to_the_cpu() -> None:
     assert [runtime.name for runtime in RUNTIMES] == ["tensorrt", "cuda", "openvino", "cpu"]
 
 
+def test_auto_self_tests_on_opening_if_another_device_remains() -> None:
+    *candidates, fallback = RUNTIMES
+    assert all(runtime.self_tests_on_open(by_name=False) for runtime in candidates)
+    assert not fallback.self_tests_on_open(by_name=False)
+    by_name = [runtime.name for runtime in RUNTIMES if runtime.self_tests_on_open(by_name=True)]
+    assert by_name == ["tensorrt", "cuda"]
+
+
 def test_an_onnxruntime_without_cuda_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
     versions = {"onnxruntime": "1.31"}

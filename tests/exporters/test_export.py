@@ -19,6 +19,7 @@ from support.members import MEMBERS, Size, build_member, images
 from torch import Tensor, nn
 
 from bcos_sdk.bundle import Bundle, open_bundle
+from bcos_sdk.contract import BIAS_TERMS, EXPLAIN_OUTPUTS
 from bcos_sdk.errors import BundleExistsError, ExportError, ParityError
 from bcos_sdk.exporters import export
 from bcos_sdk.exporters.onnx import Emitter
@@ -235,6 +236,23 @@ def test_invalid_options_are_refused(tmp_path: Path, options: dict[str, Any]) ->
         export(Twins().eval(), tmp_path / "b", **({"input_size": (8, 8)} | options))
     assert caught.type is ExportError, "not one of its family"
     assert list(tmp_path.iterdir()) == []
+
+
+# The trial does not compare bias_terms: the certificate of every explanation does.
+@pytest.mark.parametrize("name", [port.name for port in EXPLAIN_OUTPUTS if port is not BIAS_TERMS])
+def test_every_output_of_the_explain_graph_is_tried(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _trial.run_session
+
+    def falsified(session: Any, images: Any, targets: Any = None) -> dict[str, Any]:
+        outputs = run(session, images, targets)
+        if targets is not None:
+            value = outputs[name]
+            outputs[name] = (value == 0).astype(np.int64) if name == "classes" else value * np.float32(1.1)
+        return outputs
+
+    monkeypatch.setattr(_trial, "run_session", falsified)
+    with pytest.raises(ParityError):
+        export(Own().eval(), tmp_path / "b", input_size=(16, 16), max_batch=1)
 
 
 @pytest.fixture(scope="module")

@@ -99,6 +99,16 @@ def test_every_entry_and_every_onnx_operator_is_tested(tmp_path: Path) -> None:
     assert emitted == EMITTED
 
 
+def test_tensorrt_has_every_onnx_operator() -> None:
+    trt = pytest.importorskip("tensorrt_rtx", reason="pip install 'bcos-sdk[trt-rtx]'")
+    logger = trt.Logger(trt.Logger.ERROR)
+    builder = trt.Builder(logger)
+    network = builder.create_network(0)
+    parser = trt.OnnxParser(network, logger)
+    assert [operator for operator in sorted(EMITTED) if not parser.supports_operator(operator)] == []
+    assert not parser.supports_operator("NoSuchOperator")
+
+
 def test_operators_have_their_declared_traits() -> None:
     """PRODUCT: linear in both factors. REORDERS: the same elements in another order. Checked on random tensors."""
     shapes: dict[Any, tuple[tuple[int, ...], tuple[int, ...], tuple[Any, ...]]] = {

@@ -36,11 +36,19 @@ def check_against_jacobian(module: nn.Module, x: Tensor) -> None:
 def _check_program(program: Program, x: Tensor, logits: Tensor, jacobian: Tensor) -> None:
     every_class = torch.arange(logits.shape[1]).expand(len(x), -1).contiguous()
     got = run_in_torch(program, x, every_class)
-    torch.testing.assert_close(got["logits"], logits, rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(got["weights"], jacobian, rtol=1e-9, atol=1e-12)
-    bias = logits - torch.einsum("nkchw,nchw->nk", jacobian, x)
-    torch.testing.assert_close(got["bias"], bias, rtol=1e-8, atol=1e-10)
-    torch.testing.assert_close(got["bias_terms"].sum(2), got["bias"], rtol=1e-10, atol=1e-12)
+    contributions = torch.einsum("nkchw,nchw->nkhw", jacobian, x)
+    bias = logits - contributions.sum((2, 3))
+    checks: dict[str, Callable[[Tensor], None]] = {
+        "logits": lambda value: torch.testing.assert_close(value, logits, rtol=1e-10, atol=1e-12),
+        "classes": lambda value: torch.testing.assert_close(value, every_class),
+        "weights": lambda value: torch.testing.assert_close(value, jacobian, rtol=1e-9, atol=1e-12),
+        "contributions": lambda value: torch.testing.assert_close(value, contributions, rtol=1e-8, atol=1e-10),
+        "bias": lambda value: torch.testing.assert_close(value, bias, rtol=1e-8, atol=1e-10),
+        "bias_terms": lambda value: torch.testing.assert_close(value.sum(2), got["bias"], rtol=1e-10, atol=1e-12),
+    }
+    assert checks.keys() == got.keys(), "every output of the explain graph needs a check against the Jacobian here"
+    for name, check in checks.items():
+        check(got[name])
     in_onnx = run_onnx(program, x, every_class)
     terms = got["contributions"].abs().sum((2, 3)) + got["bias_terms"].abs().sum(2)
     for name, value in got.items():

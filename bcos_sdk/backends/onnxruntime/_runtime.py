@@ -103,6 +103,11 @@ class CpuRuntime(SessionRuntime):
     provider = "CPUExecutionProvider"
 
     @override
+    def self_tests_on_open(self, *, by_name: bool) -> bool:
+        """No device comes after it, so a client that only predicts need not load the explain graph."""
+        return False
+
+    @override
     def provider_options(self, index: int, *, tf32: bool = False) -> dict[str, str]:
         return {}
 

@@ -35,10 +35,5 @@ class OpenvinoRuntime(Runtime):
     def open_onnx(self, source: Path | bytes, index: int, *, threads: int | None = None) -> Graph:
         return OpenvinoGraph(source, threads=threads, in_parts=False)
 
-    @override
-    def self_tests_on_open(self, *, by_name: bool) -> bool:
-        """True for `auto`, so that a failed self-test is found while `auto` can still choose the CPU."""
-        return not by_name
-
 
 OPENVINO = OpenvinoRuntime()
