@@ -14,9 +14,10 @@ from bcos_sdk.exporters.operators._arithmetic import ARITHMETIC
 from bcos_sdk.exporters.operators._choices import CHOICES
 from bcos_sdk.exporters.operators._elementwise import ELEMENTWISE, from_half, to_half
 from bcos_sdk.exporters.operators._linear_maps import LINEAR_MAPS, conv_transpose, flipped_conv
-from bcos_sdk.exporters.operators._movement import MOVEMENT, pick_every
 from bcos_sdk.exporters.operators._operator import Kind, Operator, Rewrite, Trait
 from bcos_sdk.exporters.operators._reductions import REDUCTIONS, avg_pool_transpose, repeat_average
+from bcos_sdk.exporters.operators._reshaping import RESHAPING
+from bcos_sdk.exporters.operators._slicing import SLICING, pick_every
 from bcos_sdk.exporters.operators._target_operators import (
     TARGET_OPERATORS,
     resolve_grid_targets,
@@ -58,7 +59,9 @@ def _by_target(operators: Iterable[Operator]) -> dict[Any, Operator]:
     return table
 
 
-OPERATORS = _by_target((*ARITHMETIC, *LINEAR_MAPS, *REDUCTIONS, *MOVEMENT, *CHOICES, *ELEMENTWISE, *TARGET_OPERATORS))
+OPERATORS = _by_target(
+    (*ARITHMETIC, *LINEAR_MAPS, *REDUCTIONS, *RESHAPING, *SLICING, *CHOICES, *ELEMENTWISE, *TARGET_OPERATORS)
+)
 """Every operator that a program may contain, by its fx target."""
 
 TRANSPOSES: dict[Any, Rule] = {target: one.transpose for target, one in OPERATORS.items() if one.transpose}

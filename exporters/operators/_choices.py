@@ -10,8 +10,8 @@ from torch import Tensor, fx
 
 from bcos_sdk.exporters.onnx import Emitter
 from bcos_sdk.exporters.operators._elementwise import unary
-from bcos_sdk.exporters.operators._movement import positive_axes
 from bcos_sdk.exporters.operators._operator import Kind, Operator
+from bcos_sdk.exporters.operators._reshaping import positive_axes
 from bcos_sdk.exporters.operators._windows import Pair, output_padding, spell_window, unreached
 from bcos_sdk.exporters.program import bind, pair, sample_shape, shape_of
 from bcos_sdk.exporters.transpose import Transposition

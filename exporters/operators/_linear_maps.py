@@ -10,8 +10,8 @@ from torch import Tensor, fx
 
 from bcos_sdk.exporters.onnx import Emitter
 from bcos_sdk.exporters.operators._elementwise import binary
-from bcos_sdk.exporters.operators._movement import insert_zeros
 from bcos_sdk.exporters.operators._operator import Kind, Operator, Trait
+from bcos_sdk.exporters.operators._slicing import insert_zeros
 from bcos_sdk.exporters.operators._windows import Pair, output_padding, spell_window, unreached
 from bcos_sdk.exporters.program import Program, bind, pair, sample_shape, shape_of
 from bcos_sdk.exporters.transpose import Transposition

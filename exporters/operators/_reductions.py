@@ -12,8 +12,8 @@ from torch import Tensor, fx
 from bcos_sdk.contract import Layout
 from bcos_sdk.errors import ExportError
 from bcos_sdk.exporters.onnx import Emitter, Spelling
-from bcos_sdk.exporters.operators._movement import positive_axes, spread
 from bcos_sdk.exporters.operators._operator import Kind, Operator
+from bcos_sdk.exporters.operators._reshaping import positive_axes, spread
 from bcos_sdk.exporters.operators._windows import Pair, output_padding, spell_window, unreached
 from bcos_sdk.exporters.program import Program, bind, pair, path_of, sample_shape, shape_of
 from bcos_sdk.exporters.transpose import Transposition
