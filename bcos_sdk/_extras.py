@@ -27,7 +27,7 @@ _EXTRA_OF_MODULE = {
     "torchvision": "bench",
 }
 
-_TRIED_TORCH = ("2.6.0", "2.8.0", "2.9.1", "2.12.0", "2.13.0")
+_TRIED_TORCH = ("2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.12.0", "2.13.0")
 """The versions of torch with which `make test-torch TORCH=…` passes, oldest first. The first is the oldest supported
 version, as in the extra `export` of pyproject.toml."""
 
