@@ -331,6 +331,8 @@ def test_ctrl_c_leaves_complete_files_only(images: Path) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        # A job in the background ignores SIGINT, and its child processes inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     end = time.monotonic() + 60
     while not list(Path("out").glob("*.overlay.png")) and time.monotonic() < end:
