@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-__all__ = ["atomic_write", "sha256_of"]
+from bcos_sdk.errors import OutputError
+
+__all__ = ["atomic_write", "output_file", "sha256_of"]
 
 _CHUNK = 1 << 20
 
@@ -27,6 +29,20 @@ def atomic_write(path: Path, *, locked: bool = False) -> Iterator[Path]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def output_file(path: Path) -> Iterator[Path]:
+    """`atomic_write` for a file that the user asked for: an `OutputError` if it cannot be written."""
+    try:
+        with atomic_write(path) as partial:
+            yield partial
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {path}: {error.strerror}",
+            source=str(path),
+            hint="Check that the folder exists, is writable and has free space.",
+        ) from error
 
 
 def sha256_of(path: Path) -> str:

@@ -45,9 +45,12 @@ __all__ = [
     "TOLERANCES",
     "TOLERANCE_CAPS",
     "WEIGHTS",
+    "Arrays",
     "ExplainOutputs",
+    "Floats",
     "GraphPrecision",
     "InputSpec",
+    "Integers",
     "Layout",
     "Port",
     "Precision",
@@ -153,6 +156,8 @@ PREDICT_OUTPUTS = (LOGITS,)
 EXPLAIN_INPUTS = (IMAGE, TARGETS)
 EXPLAIN_OUTPUTS = (LOGITS, CLASSES, WEIGHTS, CONTRIBUTIONS, BIAS, BIAS_TERMS)
 
+_PER_TARGET = {port.name for port in EXPLAIN_OUTPUTS if port.per_target}
+
 EXPLAIN_METADATA = "bcos.explain"
 """Key of an explain graph's ONNX metadata; its value is JSON with the names of the bias terms."""
 
@@ -186,10 +191,9 @@ class ExplainOutputs:
         if len(parts) == 1:
             return parts[0]
         arrays = [part._arrays() for part in parts]
-        per_target = {port.name for port in EXPLAIN_OUTPUTS if port.per_target}
         return cls(
             **{
-                name: np.concatenate([part[name] for part in arrays], axis=1) if name in per_target else array
+                name: np.concatenate([part[name] for part in arrays], axis=1) if name in _PER_TARGET else array
                 for name, array in arrays[0].items()
             }
         )
@@ -206,13 +210,12 @@ def explain_grid_by_rows(run: Callable[[Floats, Integers], Arrays], images: Floa
     one run. Otherwise there is one run per image, so that each forward pass is computed once.
     """
     assert len(images), "a batch holds at least one image"
-    per_target = {port.name for port in EXPLAIN_OUTPUTS if port.per_target}
     if targets.shape[1] == 1:
         outputs = run(images, targets[:, 0])
-        return {name: value[:, None] if name in per_target else value for name, value in outputs.items()}
+        return {name: value[:, None] if name in _PER_TARGET else value for name, value in outputs.items()}
     runs = [run(images[place : place + 1], row) for place, row in enumerate(targets)]
     return {
-        name: (np.stack if name in per_target else np.concatenate)([outputs[name] for outputs in runs])
+        name: (np.stack if name in _PER_TARGET else np.concatenate)([outputs[name] for outputs in runs])
         for name in runs[0]
     }
 

@@ -1,23 +1,20 @@
-"""Helpers that several commands share: options, parsers of option values, text tables, stages, output files."""
+"""Helpers that several commands share: options, parsers of option values, text tables, stages."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 
-from bcos_sdk._files import atomic_write
 from bcos_sdk.backends import device_names
-from bcos_sdk.errors import InputError, OutputError
+from bcos_sdk.errors import InputError
 
 __all__ = [
     "columns",
     "device_option",
     "json_option",
-    "output_file",
     "pairs",
     "parse_size",
     "print_stages",
@@ -81,15 +78,3 @@ def print_stages() -> Callable[[str], None]:
         click.echo(f"[{time.monotonic() - began:6.1f} s] {stage}", err=True)
 
     return progress
-
-
-@contextmanager
-def output_file(path: Path) -> Iterator[Path]:
-    """`with output_file(path) as partial:` write atomically, with an `OutputError` if the file cannot be written."""
-    try:
-        with atomic_write(path) as partial:
-            yield partial
-    except OSError as error:
-        raise OutputError(
-            f"cannot write {path}: {error.strerror}", source=str(path), hint="Choose another path, or free some space."
-        ) from error

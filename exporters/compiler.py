@@ -8,7 +8,18 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
-from bcos_sdk.contract import CHANNELS, EXPLAIN_OUTPUTS, TARGETS, Layout
+from bcos_sdk.contract import (
+    BIAS,
+    BIAS_TERMS,
+    CHANNELS,
+    CLASSES,
+    CONTRIBUTIONS,
+    EXPLAIN_OUTPUTS,
+    LOGITS,
+    TARGETS,
+    WEIGHTS,
+    Layout,
+)
 from bcos_sdk.errors import ExportError
 from bcos_sdk.exporters.capture import capture
 from bcos_sdk.exporters.operators import (
@@ -104,16 +115,16 @@ def explain_program(forward: Program, layout: Layout = Layout.GRID) -> tuple[Pro
     terms = t.call(stack_terms, list(t.ledger.values()), seed)
     bias = t.call(aten.sum.dim_IntList, terms, [t.axis(1)])
     computed = {
-        "logits": logits,
-        "classes": classes,
-        "weights": weights,
-        "contributions": contributions,
-        "bias": bias,
-        "bias_terms": terms,
+        LOGITS: logits,
+        CLASSES: classes,
+        WEIGHTS: weights,
+        CONTRIBUTIONS: contributions,
+        BIAS: bias,
+        BIAS_TERMS: terms,
     }
     program.outputs = tuple(port.name for port in EXPLAIN_OUTPUTS)
     (output,) = graph.find_nodes(op="output")
-    output.args = (tuple(computed[name] for name in program.outputs),)
+    output.args = (tuple(computed[port] for port in EXPLAIN_OUTPUTS),)
     program.remove_detach()
     return program, tuple(t.ledger) or ("none",)
 

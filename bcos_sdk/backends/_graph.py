@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 
 from bcos_sdk.bundle import Manifest
-from bcos_sdk.contract import ExplainOutputs, Port
+from bcos_sdk.contract import Arrays, ExplainOutputs, Floats, Integers, Port
 from bcos_sdk.errors import BcosError, InferenceError, OutOfMemoryError
 
 __all__ = [
@@ -27,10 +26,7 @@ __all__ = [
     "output_specs",
 ]
 
-Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Feed: TypeAlias = Mapping[str, npt.NDArray[Any]]
-Floats: TypeAlias = npt.NDArray[np.float32]
-Integers: TypeAlias = npt.NDArray[np.int64]
 
 _OUT_OF_MEMORY = ("out of memory", "failed to allocate", "bad allocation", "bad_alloc", "cuda failure 2:")
 

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,9 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from bcos_sdk import pictures
-from bcos_sdk._files import atomic_write
+from bcos_sdk._files import output_file
 from bcos_sdk.contract import TOLERANCE_CAPS
-from bcos_sdk.errors import IncompleteExplanationError, InputError, MissingArrayError, OutputError
+from bcos_sdk.errors import IncompleteExplanationError, InputError, MissingArrayError
 from bcos_sdk.results._arrays import Arrays, equal_arrays
 from bcos_sdk.results._records import Completeness, Prediction, Record, Target
 
@@ -82,9 +82,8 @@ class Explanation(Record):
         if os.fspath(path).lower().endswith(".npz"):
             self.require_complete()
             metadata = np.array(self.to_json(arrays="omit"))
-            _write(
-                Path(path), lambda file: np.savez_compressed(file, allow_pickle=False, metadata=metadata, **self.arrays)
-            )
+            with output_file(Path(path)) as partial, partial.open("xb") as file:
+                np.savez_compressed(file, allow_pickle=False, metadata=metadata, **self.arrays)
             return
         draw = {"overlay": self.overlay, "rgba": self.rgba, "heatmap": self.heatmap}
         if picture not in draw:
@@ -199,16 +198,5 @@ def _save_picture(path: Path, picture: Image.Image) -> None:
             hint=f"Use {', '.join(_SUFFIXES)}, or .npz for arrays.",
         )
     picture = pictures.on_white(picture) if image_format == "JPEG" else picture
-    _write(path, lambda file: picture.save(file, image_format))
-
-
-def _write(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    try:
-        with atomic_write(path) as partial, partial.open("xb") as file:
-            write(file)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write {path}: {error.strerror}",
-            source=str(path),
-            hint="Check that the folder exists, is writable and has free space.",
-        ) from error
+    with output_file(path) as partial, partial.open("xb") as file:
+        picture.save(file, image_format)

@@ -9,7 +9,8 @@ from typing import Any, get_args
 import click
 
 from bcos_sdk._extras import installed_version
-from bcos_sdk.cli._common import columns, output_file, pairs, print_stages, split_list
+from bcos_sdk._files import output_file
+from bcos_sdk.cli._common import columns, pairs, print_stages, split_list
 from bcos_sdk.cli.benchmark import _tables as tables
 from bcos_sdk.cli.benchmark._measurements import Comparison, Report
 from bcos_sdk.cli.benchmark._plot import FORMATS, check_plot, draw_plot

@@ -6,13 +6,10 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any
 
 from bcos_sdk.backends import TensorSpec, open_graph, parse_device
-from bcos_sdk.contract import IMAGE, LOGITS
+from bcos_sdk.contract import IMAGE, LOGITS, Floats
 from bcos_sdk.registry import ModelSpec
 from bcos_sdk.registry.architectures import ViTConfig
 
@@ -25,7 +22,6 @@ __all__ = [
     "open_conventional",
 ]
 
-Floats: TypeAlias = npt.NDArray[np.float32]
 
 TORCHVISION_BUILDERS = {
     **{name: name for name in ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnext50_32x4d")},

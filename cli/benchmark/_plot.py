@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bcos_sdk._extras import require
-from bcos_sdk.cli._common import output_file
+from bcos_sdk._files import output_file
 from bcos_sdk.cli.benchmark._measurements import ModelRecord, Report, Side
 from bcos_sdk.cli.benchmark._tables import describe_timing, three_digits
 
