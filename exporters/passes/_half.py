@@ -46,7 +46,7 @@ def products(program: Program) -> list[fx.Node]:
 
 
 def layer_of(node: fx.Node) -> str:
-    """The layer of a product. An operator and its transpose have the same layer, and so the same precision."""
+    """The layer that a node belongs to. An operator and its transpose share it, and so have the same precision."""
     return path_of(node) or _ROOT
 
 

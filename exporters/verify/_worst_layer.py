@@ -13,7 +13,8 @@ from bcos_sdk.contract import IMAGE, TARGETS, rank_target
 from bcos_sdk.errors import ParityError
 from bcos_sdk.exporters.onnx import WeightsFile, emit
 from bcos_sdk.exporters.operators import SPELLINGS
-from bcos_sdk.exporters.program import Program, is_floating, path_of
+from bcos_sdk.exporters.passes import layer_of
+from bcos_sdk.exporters.program import Program, is_floating
 
 __all__ = ["with_worst_layer"]
 
@@ -41,7 +42,7 @@ def _worst_layer(program: Program, images: Tensor) -> str | None:
         expected = truth[node]
         error = (torch.from_numpy(measured[name]).double().view_as(expected) - expected).norm()
         if not error <= _LIMIT * expected.norm():
-            return path_of(node) or "(the root module)"
+            return layer_of(node)
     return None
 
 
