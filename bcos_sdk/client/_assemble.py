@@ -35,7 +35,7 @@ class Assembler:
         wanted = self.manifest.tolerance if as_exported else TOLERANCES[self.precision]
         return min(wanted, TOLERANCE_CAPS[self.precision])
 
-    def prediction(self, source: str, logits: Floats, top_k: int) -> Prediction:
+    def prediction(self, source: str, logits: Floats, top_k: int, notes: tuple[str, ...] = ()) -> Prediction:
         """The `top_k` most likely classes. Logits that are not finite raise an `InferenceError`."""
         if not np.isfinite(logits).all():
             raise InferenceError(
@@ -47,7 +47,7 @@ class Assembler:
         probabilities = self._probabilities(logits)
         ranked = np.argsort(-logits, kind="stable")[:top_k]
         classes = tuple(self._score(int(index), logits, probabilities) for index in ranked)
-        return Prediction(source=source, model=self.manifest.model.name, classes=classes)
+        return Prediction(source=source, model=self.manifest.model.name, classes=classes, notes=notes)
 
     def explained(
         self,
@@ -59,7 +59,7 @@ class Assembler:
         top_k: int,
     ) -> Explained:
         """The explanations of the image at index `place` of a batch."""
-        prediction = self.prediction(source, outputs.logits[place], top_k)
+        prediction = self.prediction(source, outputs.logits[place], top_k, image.notes)
         self._check_classes(source, outputs.classes[place], targets)
         rows = [self._row(source, image, outputs, place, row) for row in range(len(targets.rows))]
         explanations = tuple(

@@ -54,8 +54,8 @@ class ImageProcessor:
         top_k = check_count("top_k", top_k)
         self._runner.check_room()
 
-        def finish(request: Request, _image: LoadedImage, logits: Any, place: int) -> Prediction:
-            return self._assembler.prediction(request.source, logits[place], top_k)
+        def finish(request: Request, image: LoadedImage, logits: Any, place: int) -> Prediction:
+            return self._assembler.prediction(request.source, logits[place], top_k, image.notes)
 
         requests = (Request(source_name(image, place), image) for place, image in enumerate(images))
         return self._pipeline.run(requests, finish, deadline)

@@ -35,6 +35,8 @@ class LoadedImage:
 
     pixels: npt.NDArray[np.uint8]
     encoded: npt.NDArray[np.float32]
+    notes: tuple[str, ...] = ()
+    """How the image was interpreted where its file leaves a choice."""
 
 
 def is_one_image(images: object) -> TypeGuard[ImageSource]:

@@ -110,6 +110,8 @@ class Prediction(Record):
     """The path of the image, or its position in the list."""
     model: str
     classes: tuple[ClassScore, ...]
+    notes: tuple[str, ...] = ()
+    """How the image was interpreted where its file leaves a choice, for example the range of 16-bit values."""
 
 
 class Failure(Record):
