@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeAlias, TypeGuard, cast
+from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +21,12 @@ from bcos_sdk.images._read import check_pixels, open_picture, read_file, read_pa
 from bcos_sdk.images._transform import to_pixels, to_rgb
 from bcos_sdk.limits import Limits
 
-__all__ = ["ImageSource", "LoadedImage", "is_one_image", "load_image", "snapshot", "source_name"]
+__all__ = ["ImageSource", "LoadedImage", "is_one_image", "load_image", "snapshot", "source_name", "source_path"]
 
 ImageSource: TypeAlias = (
     "str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Image.Image | npt.NDArray[Any]"
 )
+_URI = "file://"
 _BYTES = (bytes, bytearray, memoryview)
 _PIL_LOCK = threading.Lock()  # PIL returns wrong pixels if two threads load one lazily opened picture
 
@@ -47,15 +49,35 @@ def is_one_image(images: object) -> TypeGuard[ImageSource]:
 
 
 def source_name(image: object, position: int) -> str:
-    """The name of an image in results and errors: its path, or its position in the list."""
+    """The name of an image in results and errors: its path, or its position in the list.
+
+    A path that is no valid UTF-8 has no exact text. Its name is the absolute `file://` URI, with these bytes in percent
+    encoding. `source_path` restores the path.
+    """
     try:
         path = image if isinstance(image, (str, os.PathLike)) else None
         name = path or getattr(image, "name", None) or getattr(image, "filename", None)
         if isinstance(name, (str, os.PathLike)) and os.fspath(name):
-            return os.fsdecode(name).encode("utf-8", "backslashreplace").decode("utf-8")
+            return _path_name(os.fsdecode(name))
     except Exception:  # the caller's own class may raise anything in its properties
         return f"image {position}"
     return f"image {position} ({type(image).__name__})"
+
+
+def source_path(source: str) -> Path:
+    """The path of an image from the `source` of its result: the inverse of `source_name` for paths."""
+    if not source.startswith(_URI):
+        return Path(source)
+    path = os.fsdecode(unquote_to_bytes(source.removeprefix(_URI)))
+    return Path(path.removeprefix("/") if os.name == "nt" else path)  # on Windows: /C:/folder
+
+
+def _path_name(path: str) -> str:
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return Path(path).absolute().as_uri()
+    return path
 
 
 def snapshot(
