@@ -69,9 +69,8 @@ def _measure(program: Program, inner: dict[str, fx.Node], images: Tensor, target
     onnxruntime = import_onnxruntime()
 
     with tempfile.TemporaryDirectory() as folder:
-        weights = WeightsFile(Path(folder) / "weights.bin")
-        model = emit(program, "inner", weights, SPELLINGS, expose=inner)
-        weights.close()
+        with WeightsFile(Path(folder) / "weights.bin") as weights:
+            model = emit(program, "inner", weights, SPELLINGS, expose=inner)
         path = Path(folder) / "inner.onnx"
         path.write_bytes(model.SerializeToString())
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
