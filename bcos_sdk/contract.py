@@ -38,6 +38,7 @@ __all__ = [
     "EXPLAIN_OUTPUTS",
     "IMAGE",
     "LOGITS",
+    "MANIFEST_METADATA",
     "MOST_RANKS",
     "PREDICT_INPUTS",
     "PREDICT_OUTPUTS",
@@ -160,6 +161,8 @@ _PER_TARGET = {port.name for port in EXPLAIN_OUTPUTS if port.per_target}
 
 EXPLAIN_METADATA = "bcos.explain"
 """Key of an explain graph's ONNX metadata; its value is JSON with the names of the bias terms."""
+MANIFEST_METADATA = "bcos.manifest"
+"""Key of every graph's ONNX metadata; its value is the digest of the manifest that the graph was exported with."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from bcos_sdk.bundle._bundle import Bundle, InputShapes, has_manifest, open_bundle
 from bcos_sdk.bundle._golden import Golden
-from bcos_sdk.bundle._manifest import SCHEMA_VERSION, FileRecord, Manifest, ModelRecord, Parity
+from bcos_sdk.bundle._manifest import SCHEMA_VERSION, FileRecord, Manifest, ModelRecord, Parity, binding_digest
 from bcos_sdk.bundle._store import BUILTIN_MODEL, builtin_bundle, find_bundle, latest_stored_bundle, stored_bundles
 from bcos_sdk.bundle._write import BundleWriter
 
@@ -17,6 +17,7 @@ __all__ = [
     "Manifest",
     "ModelRecord",
     "Parity",
+    "binding_digest",
     "builtin_bundle",
     "find_bundle",
     "has_manifest",

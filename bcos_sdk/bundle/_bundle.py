@@ -1,4 +1,5 @@
-"""Open a bundle: check that every file exists, is a regular file inside the bundle, and has the recorded hash."""
+"""Open a bundle: check that every file is a regular file inside the bundle with the recorded hash, and that every graph
+has the digest of the manifest."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ from pydantic import ValidationError
 from bcos_sdk._files import sha256_of
 from bcos_sdk._paths import builtin_dir
 from bcos_sdk.bundle._golden import Golden
-from bcos_sdk.bundle._manifest import SCHEMA_VERSION, FileRecord, Manifest
-from bcos_sdk.contract import EXPLAIN_INPUTS, PREDICT_INPUTS, Layout
+from bcos_sdk.bundle._graph_metadata import read_metadata
+from bcos_sdk.bundle._manifest import SCHEMA_VERSION, FileRecord, Manifest, binding_digest
+from bcos_sdk.contract import EXPLAIN_INPUTS, MANIFEST_METADATA, PREDICT_INPUTS, Layout
 from bcos_sdk.errors import BundleError, first_faults
 
 __all__ = ["MANIFEST", "Bundle", "InputShapes", "has_manifest", "is_replaceable", "open_bundle"]
@@ -107,17 +109,21 @@ def open_bundle(path: Path | str) -> Bundle:
 def _open(folder: Path) -> Bundle:
     if not folder.is_dir():
         raise _invalid(folder, "there is no such folder")
-    manifest = _read_manifest(folder)
+    document = _read_document(folder)
+    manifest = _manifest_of(folder, document)
     bundle = Bundle(folder, manifest)
     needed = {path.relative_to(folder).as_posix() for path in bundle.graphs} | {manifest.weights, manifest.golden}
     if missing := needed - manifest.files.keys():
         raise _invalid(folder, f"the manifest has no hash of {', '.join(sorted(missing))}")
     for name, record in manifest.files.items():
         _check_file(folder, name, record)
+    for graph in bundle.graphs:
+        _check_binding(folder, graph, binding_digest(document))
     return bundle
 
 
-def _read_manifest(folder: Path) -> Manifest:
+def _read_document(folder: Path) -> dict[str, Any]:
+    """The manifest as JSON, of the version that this package reads."""
     _check_regular(folder, MANIFEST)
     if (folder / MANIFEST).stat().st_size > _LARGEST_MANIFEST:
         raise _invalid(folder, f"{MANIFEST} is larger than {_LARGEST_MANIFEST >> 20} MiB")
@@ -132,6 +138,11 @@ def _read_manifest(folder: Path) -> Manifest:
             source=str(folder),
             hint="Export the model again, or install the version of bcos-sdk that wrote it.",
         )
+    assert isinstance(document, dict)
+    return document
+
+
+def _manifest_of(folder: Path, document: dict[str, Any]) -> Manifest:
     try:
         return Manifest.model_validate(document)
     except ValidationError as error:
@@ -147,6 +158,15 @@ def _check_file(folder: Path, name: str, record: FileRecord) -> None:
     path = folder / name
     if path.stat().st_size != record.size or sha256_of(path) != record.sha256:
         raise _invalid(folder, f"{name} is not the file that was exported: its hash differs")
+
+
+def _check_binding(folder: Path, graph: Path, digest: str) -> None:
+    try:
+        found = read_metadata(graph).get(MANIFEST_METADATA)
+    except ValueError as error:
+        raise _invalid(folder, f"{graph.name} is not an ONNX file: {error}") from error
+    if found != digest:
+        raise _invalid(folder, f"{MANIFEST} is not the one that was exported with {graph.name}: its digest differs")
 
 
 def _check_regular(folder: Path, name: str) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -31,7 +33,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class WeightsFile:
-    """Tensors one after another in one file. Equal tensors are stored once, even if several graphs read them."""
+    """`with WeightsFile(path) as weights:` tensors one after another in one file.
+
+    Equal tensors are stored once, even if several graphs read them.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -48,8 +53,15 @@ class WeightsFile:
             self._file.write(data)
         return self._places[key]
 
-    def close(self) -> None:
-        self._file.close()
+    def __enter__(self) -> WeightsFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # After a failed write the buffer cannot be written either. Its error would hide the first one.
+        with contextlib.suppress(OSError) if error else contextlib.nullcontext():
+            self._file.close()
 
 
 def emit(

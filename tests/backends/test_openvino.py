@@ -258,10 +258,10 @@ def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.Monke
 
 
 def test_a_package_that_cannot_be_imported_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_name: str) -> Any:
+    def fail() -> Any:
         raise ImportError("libtbb.so.12: cannot open shared object file")
 
-    monkeypatch.setattr(_graph, "import_module", fail)
+    monkeypatch.setattr(_graph, "import_openvino", fail)
     assert "OpenVINO cannot be imported: libtbb.so.12" in str(check_device(DEVICE))
 
 

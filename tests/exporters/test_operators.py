@@ -88,12 +88,11 @@ def programs() -> list[Program]:
 
 def test_every_entry_and_every_onnx_operator_is_tested(tmp_path: Path) -> None:
     """Every operator of the table, and every ONNX operator in EMITTED, occurs in a test program."""
-    weights = WeightsFile(tmp_path / "weights.bin")
     tested, emitted = set(), set()
-    for program in programs():
-        tested |= {node.target for node in program.graph.nodes}
-        emitted |= {node.op_type for node in emit(program, "program", weights, SPELLINGS).graph.node}
-    weights.close()
+    with WeightsFile(tmp_path / "weights.bin") as weights:
+        for program in programs():
+            tested |= {node.target for node in program.graph.nodes}
+            emitted |= {node.op_type for node in emit(program, "program", weights, SPELLINGS).graph.node}
     equivalent = {aten.var_mean.correction, aten.expand_as.default}  # other overloads of operators that are tested
     assert {target for target in SPELLINGS if target not in tested} <= equivalent
     assert emitted == EMITTED

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from bcos_sdk._extras import installed_version, is_installed, require
+from bcos_sdk._telemetry import import_onnxruntime
 from bcos_sdk.backends._driver import gpu_problem
 from bcos_sdk.backends._graph import Graph
 from bcos_sdk.backends._runtime import OpenOptions, Runtime, unavailable
@@ -56,7 +57,7 @@ class SessionRuntime(Runtime):
         self, graph: Path | bytes, index: int = 0, *, threads: int | None = None, tf32: bool = False
     ) -> Any:
         """Return an `onnxruntime.InferenceSession` that computes only on the device."""
-        import onnxruntime
+        onnxruntime = import_onnxruntime()
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
@@ -142,7 +143,7 @@ class CudaRuntime(SessionRuntime):
 
     @override
     def prepare(self, options: Any) -> None:
-        import onnxruntime
+        onnxruntime = import_onnxruntime()
 
         options.add_session_config_entry(RECORD_ASSIGNMENT, "1")
         with contextlib.redirect_stdout(sys.stderr):  # it prints the libraries that it cannot find
@@ -177,7 +178,7 @@ def _foreign_nodes(on_cpu: Sequence[tuple[str, str]]) -> list[str]:
 
 def _cuda_problem() -> str | None:
     """Why this installation of ONNX Runtime has no CUDA; None if it has."""
-    import onnxruntime
+    onnxruntime = import_onnxruntime()
 
     if CudaRuntime.provider in onnxruntime.get_available_providers():
         return None

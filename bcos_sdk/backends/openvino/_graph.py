@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from bcos_sdk._telemetry import import_openvino
 from bcos_sdk.backends._graph import Arrays, Feed, TensorSpec, batch_size, inference_error, is_out_of_memory
 from bcos_sdk.backends._runtime import unavailable
 from bcos_sdk.backends.openvino._rewrite import rewrite
 from bcos_sdk.errors import BcosError, BundleError, InferenceError, OutOfMemoryError
 
-__all__ = ["DEVICE", "OpenvinoGraph", "images_per_run", "import_openvino"]
+__all__ = ["DEVICE", "OpenvinoGraph", "images_per_run"]
 
 DEVICE = "openvino"
 
@@ -29,7 +27,6 @@ _ANY = -1
 # image per two threads is an assumption.
 _THREADS_PER_IMAGE = 2
 _MOST_IMAGES_PER_RUN = 8
-_TELEMETRY = "openvino_telemetry"
 # Lines of an error message that only name a place in the source code of OpenVINO.
 _SOURCE_LINES = ("Exception from ", "Check '")
 # Texts for an operator that OpenVINO does not have: since 2026.4, and before.
@@ -83,7 +80,7 @@ class OpenvinoGraph:
     def _read(self, graph: Path | bytes) -> Any:
         """Read the file once. Files that change later do not change what runs."""
         try:
-            return import_openvino().Core().read_model(graph)
+            return _openvino().Core().read_model(graph)
         except Exception as error:  # the errors of OpenVINO have no other common base
             if is_out_of_memory(error):
                 raise self._no_memory() from error
@@ -132,7 +129,7 @@ class OpenvinoGraph:
             model = self._model.clone()
             rewrite(model)
             model.reshape({name: _with_first_axis(model.input(name).partial_shape, size) for name, size in sizes})
-            compiled = import_openvino().Core().compile_model(model, "CPU", _options(self._threads))
+            compiled = _openvino().Core().compile_model(model, "CPU", _options(self._threads))
             return compiled.create_infer_request()
         except BcosError:
             raise
@@ -143,7 +140,7 @@ class OpenvinoGraph:
 
     def _check(self, feed: Feed) -> None:
         """Refuse inputs of another shape or dtype. OpenVINO would accept them and compute wrong results."""
-        partial_shape = import_openvino().PartialShape
+        partial_shape = _openvino().PartialShape
         for name, array in feed.items():
             shape, dtype = self._inputs[name]
             if dtype != array.dtype or not shape.compatible(partial_shape(list(array.shape))):
@@ -192,23 +189,8 @@ def _message(error: Exception) -> str:
     return " ".join(line for line in lines if line and not line.startswith(_SOURCE_LINES)) or str(error)
 
 
-def import_openvino() -> Any:
-    """Import OpenVINO without its telemetry, which sends a message to Google Analytics on import."""
+def _openvino() -> Any:
     try:
-        with contextlib.nullcontext() if "openvino" in sys.modules else _no_telemetry():
-            return import_module("openvino")
+        return import_openvino()
     except (ImportError, OSError) as error:
         raise unavailable(DEVICE, f"OpenVINO cannot be imported: {error}") from error
-
-
-@contextlib.contextmanager
-def _no_telemetry() -> Iterator[None]:
-    """Make the telemetry package fail to import. OpenVINO works without it."""
-    before = sys.modules.get(_TELEMETRY)
-    sys.modules[_TELEMETRY] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        sys.modules.pop(_TELEMETRY, None)
-        if before is not None:
-            sys.modules[_TELEMETRY] = before
