@@ -61,13 +61,15 @@ def rows_of(result: Prediction | Explained | Failure) -> Iterator[dict[str, Any]
 
 def csv_rows(result: Prediction | Explained | Failure | None) -> str:
     """Return the rows of a result as CSV text; for None, the header."""
+    rows = [dict(zip(COLUMNS, COLUMNS, strict=True))] if result is None else rows_of(result)
+    return "".join(map(_csv_row, rows))
+
+
+def _csv_row(row: dict[str, Any]) -> str:
     file = io.StringIO()
-    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-    if result is None:
-        writer.writeheader()
-    else:
-        writer.writerows(rows_of(result))
-    return file.getvalue()
+    # Python quotes a carriage return, which a file name may have, only if it is part of the line end.
+    csv.DictWriter(file, COLUMNS, lineterminator="\r\n").writerow(row)
+    return file.getvalue().removesuffix("\r\n") + "\n"
 
 
 def write_parquet(results: Iterable[Prediction | Explained | Failure], target: Path | IO[bytes]) -> None:

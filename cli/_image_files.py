@@ -31,7 +31,7 @@ class ImageFile:
 
 @dataclass
 class Found:
-    """The images, the folders that could not be read, and how many files were skipped for which reason."""
+    """The images, the folders and patterns without images, and how many files were skipped for which reason."""
 
     images: list[ImageFile] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
@@ -54,7 +54,7 @@ def find_images(sources: Iterable[str], *, null: bool = False, out: Path | None 
     for image in _Search(found, OwnFiles(out), null).expand(sources):
         images.setdefault(image.path.absolute(), image)
     found.images = list(images.values())
-    if not found.images and not found.failures:
+    if not found.images and not any(failure.code == UnreadableImageError.code for failure in found.failures):
         hint = f"In folders, only files with these suffixes are found: {', '.join(sorted(SUFFIXES))}."
         skipped = found.skipped_text()
         raise InputError(
@@ -84,7 +84,11 @@ class _Search:
 
     def _matching(self, pattern: str) -> Iterator[ImageFile]:
         in_output = self.own.is_below_output_folder(_fixed_part(pattern))
-        for match in sorted(glob.glob(pattern, recursive=True)):  # noqa: PTH207 - the pattern may be absolute
+        matches = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - the pattern may be absolute
+        if not matches:
+            hint = "Check the pattern. It is relative to the current folder."
+            self._fail(InputError(f"no file matches {pattern}", source=source_name(pattern, 0), hint=hint))
+        for match in matches:
             path = Path(match)
             if os.path.isdir(path):  # noqa: PTH112
                 continue
@@ -117,12 +121,12 @@ class _Search:
 
     def _report(self, error: OSError) -> None:
         source = source_name(error.filename, 0)
-        problem = UnreadableImageError(
-            f"cannot read the folder {source}: {error.strerror}",
-            source=source,
-            hint="Check the permissions of the folder; its images were not processed.",
-        )
-        self.found.failures.append(Failure.of(problem, source))
+        hint = "Check the permissions of the folder; its images were not processed."
+        self._fail(UnreadableImageError(f"cannot read the folder {source}: {error.strerror}", source=source, hint=hint))
+
+    def _fail(self, error: InputError) -> None:
+        assert error.source is not None
+        self.found.failures.append(Failure.of(error, error.source))
 
 
 def _named(path: str) -> ImageFile:

@@ -125,7 +125,7 @@ class Output:
         """
         try:
             self._begin()
-            self._remove_files(self._results.get(task.name))  # else they could be taken for those of another target
+            self._withdraw(task.name)
             unchanged = content is not None and content.is_still_in(task.path)
             record = RunRecord.of(
                 result,
@@ -210,6 +210,17 @@ class Output:
             self._report.clear()
             self._results.clear()
         self._begun = True
+
+    def _withdraw(self, name: str) -> None:
+        """Before an image is done again: keep its result, but without files and without the hash of the image.
+
+        If this run is killed before the new record is written, the new files are then not taken for those of the old
+        record, which may be of another target.
+        """
+        record = self._results.get(name)
+        if record is not None and (record.files or self._options.report):
+            self._results.append(record.model_copy(update={"image_sha256": None, "files": ()}))
+            self._remove_files(record)
 
     def _write_report(self) -> None:
         """Write the page of all images whose entry belongs to their record. Another entry may be of another target."""

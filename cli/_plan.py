@@ -109,6 +109,8 @@ class EarlierRun:
             return "failed before"
         if record.work is None:
             return "recorded by an older version"
+        if record.image_sha256 is None:
+            return "not finished"
         if difference := self.work.difference(record.work):
             return difference
         if not all(map(self._exists, record.files)):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -17,7 +15,7 @@ from bcos_sdk.cli._drawings import PICTURES, Artist
 from bcos_sdk.cli._image_files import find_images
 from bcos_sdk.cli._output import Output, OutputOptions, Start
 from bcos_sdk.cli._predict_run import PredictRun
-from bcos_sdk.cli._run_record import Work, model_digest
+from bcos_sdk.cli._run_record import Work
 from bcos_sdk.cli._terminal import count_of, print_message
 
 __all__ = ["predict"]
@@ -121,7 +119,7 @@ def predict(
         options = OutputOptions(out or _DEFAULT_OUT, save, report, form == "parquet", _start(resume, overwrite))
         if out is not None:
             work = Work(
-                model=model_digest(client.manifest),
+                model=client.manifest.digest,
                 explain=explain,
                 targets=targets,
                 top_k=top_k or _default_top_k(explain),
@@ -144,17 +142,8 @@ def predict(
         print_message(f"{client.manifest.model.name} ({reason}) on {client.device}, {images}")
         if skipped := found.skipped_text():
             print_message(skipped)
-        with _exit_code_of_interrupts():
-            run.process(found)
+        run.process(found)
     ctx.exit(run.exit_code())
-
-
-@contextmanager
-def _exit_code_of_interrupts() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise click.exceptions.Exit(130) from None
 
 
 def _check_parquet(out: Path | None) -> None:

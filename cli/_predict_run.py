@@ -81,11 +81,12 @@ class PredictRun:
                     print_exact(csv_rows(None))
                 for result in results:
                     self._print(result)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as interrupt:
                 progress.clear()
                 finished = self.done + self.failures.total() - len(failures)
                 hint = "; continue with --resume" if self.output is not None else ""
-                print_message(f"interrupted: {finished:,} of {count_of(len(tasks), 'image')} are finished{hint}")
+                what = str(interrupt) or "interrupted"
+                interrupt.args = (f"{what}: {finished:,} of {count_of(len(tasks), 'image')} are finished{hint}",)
                 raise
 
     def _counted(self, failures: Iterable[Failure], tasks: Sequence[Task], progress: Progress) -> Iterator[Result]:
@@ -102,7 +103,7 @@ class PredictRun:
         progress.clear()
         if isinstance(result, Failure):
             self.failures[result.code] += 1
-            print_message(f"[{result.code}]: {result.message}", label="error ", colour="red")
+            print_message(f"[{result.code}]: {result.message}", label="error", colour="red")
             return
         self.done += 1
         prediction = result.prediction if isinstance(result, Explained) else result

@@ -11,11 +11,10 @@ from typing import Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from typing_extensions import Self
 
-from bcos_sdk.bundle import Manifest
 from bcos_sdk.errors import first_faults
 from bcos_sdk.results import Explained, Failure, Prediction
 
-__all__ = ["ReportLine", "Result", "RunRecord", "Work", "file_inside", "model_digest"]
+__all__ = ["ReportLine", "Result", "RunRecord", "Work", "file_inside"]
 
 Result: TypeAlias = "Prediction | Explained | Failure"
 _KINDS: dict[str, type[Prediction] | type[Explained] | type[Failure]] = {
@@ -38,7 +37,7 @@ class Work(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     model: str
-    """The digest of the bundle."""
+    """The digest of the bundle's manifest."""
     explain: bool
     targets: tuple[str, ...]
     """As they were given."""
@@ -66,7 +65,8 @@ class RunRecord(_Line):
     path: str = ""
     """The absolute path of the image, written as the `source` of a result."""
     image_sha256: str | None = None
-    """The SHA-256 of the file; None if the file could not be read, or changed while it was processed."""
+    """The SHA-256 of the file. None if the record does not count as finished: the file could not be read or changed
+    while it was processed, or the output files were about to be replaced."""
     work: Work | None = None
     """None in records of older versions."""
     files: tuple[str, ...] = ()
@@ -104,11 +104,6 @@ class ReportLine(_Line):
 
     key: str
     entry: dict[str, Any]
-
-
-def model_digest(manifest: Manifest) -> str:
-    """The hash of the manifest, which has the hashes of all files, the preprocessing and the labels."""
-    return hashlib.sha256(manifest.to_json().encode("utf-8")).hexdigest()
 
 
 def file_inside(folder: Path, name: str) -> Path | None:

@@ -23,9 +23,9 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def print_message(text: str, *, label: str = "", colour: str | None = None) -> None:
-    """Print a message to stderr, after a label such as "error"."""
-    shown = f"{click.style(label, fg=colour)}{' ' if label.endswith(':') else ''}" if label else ""
-    click.echo(f"{shown}{printable(text, keep=chr(10))}", err=True)
+    """Print a message to stderr, after a label such as "error" or "note:"."""
+    before = f"{click.style(label, fg=colour)} " if label else ""
+    click.echo(before + printable(text, keep="\n"), err=True)
 
 
 def print_exact(text: str) -> None:
