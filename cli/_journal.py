@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Generic, Protocol, TypeVar
 
@@ -11,12 +12,14 @@ from pydantic import ValidationError
 from typing_extensions import Self
 
 from bcos_sdk._files import atomic_write
+from bcos_sdk.cli._terminal import print_message
 from bcos_sdk.errors import first_faults
 
-__all__ = ["INCOMPLETE", "Journal"]
+__all__ = ["DamageReport", "Journal"]
 
-INCOMPLETE = "it is incomplete"
+_INCOMPLETE = "it is incomplete"
 """The reason why the last line is damaged if the process was killed or the disk was full."""
+_MOST_REPORTED = 10
 
 
 class _Named(Protocol):
@@ -60,7 +63,7 @@ class Journal(Generic[Line]):
                 try:
                     line = self._parse(text)
                 except ValueError as error:
-                    report(self._path, number, _reason(error) if complete else INCOMPLETE)
+                    report(self._path, number, _reason(error) if complete else _INCOMPLETE)
                     self._end += len(text) if complete else 0  # the next line overwrites an incomplete one
                     continue
                 self._end += len(text)
@@ -154,3 +157,22 @@ def _reason(error: ValueError) -> str:
     if isinstance(error, ValidationError):
         return first_faults(error)
     return "it is not JSON"
+
+
+@dataclass
+class DamageReport:
+    """Prints the first damaged lines of journals one by one, then the number of the others; or only counts them."""
+
+    shown: bool
+    count: int = 0
+    complete_lines: int = 0
+
+    def add(self, path: Path, number: int, reason: str) -> None:
+        self.count += 1
+        self.complete_lines += reason != _INCOMPLETE
+        if self.shown and self.count <= _MOST_REPORTED:
+            print_message(f"line {number} of {path} is damaged and skipped: {reason}", label="warning:")
+
+    def end(self) -> None:
+        if self.shown and self.count > _MOST_REPORTED:
+            print_message(f"{self.count - _MOST_REPORTED:,} more lines are damaged and skipped", label="warning:")

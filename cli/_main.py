@@ -15,7 +15,7 @@ from bcos_sdk.cli._inspect_command import inspect
 from bcos_sdk.cli._models_command import models
 from bcos_sdk.cli._predict_command import predict
 from bcos_sdk.cli._signals import exit_code_of, watch_signals
-from bcos_sdk.cli._terminal import print_message
+from bcos_sdk.cli._terminal import print_error
 from bcos_sdk.cli._validate_command import validate
 from bcos_sdk.cli.benchmark import benchmark
 from bcos_sdk.errors import BcosError, OutputError
@@ -52,7 +52,7 @@ class _Group(click.Group):
 
 
 def _print_error(error: BcosError) -> None:
-    print_message(f"[{error.code}]: {error}", label="error", colour="red")
+    print_error(error.code, str(error), error.source)
 
 
 def _report_failed_write(error: OSError) -> int:

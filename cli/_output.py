@@ -14,18 +14,16 @@ from bcos_sdk.cli._drawings import Artist, output_error
 from bcos_sdk.cli._folder_lock import FolderLock
 from bcos_sdk.cli._formats import write_parquet
 from bcos_sdk.cli._image_files import ImageFile
-from bcos_sdk.cli._journal import INCOMPLETE, Journal
+from bcos_sdk.cli._journal import DamageReport, Journal
 from bcos_sdk.cli._output_names import REPORT, REPORT_ENTRIES, RESULTS, TABLE, is_output_name
 from bcos_sdk.cli._plan import EarlierRun, Plan, Task, path_text
 from bcos_sdk.cli._report import report_entry, write_report
 from bcos_sdk.cli._run_record import ReportLine, Result, RunRecord, Work, file_inside
-from bcos_sdk.cli._terminal import count_of, print_message
+from bcos_sdk.cli._terminal import count_of
 from bcos_sdk.errors import OutputExistsError
 from bcos_sdk.results import Explained
 
 __all__ = ["Output", "OutputOptions", "Start"]
-
-_MOST_REPORTED = 10
 
 
 class Start(Enum):
@@ -180,7 +178,7 @@ class Output:
     def _load(self) -> None:
         """Read the record. Damaged lines are reported if they matter."""
         resumed = self._options.start is Start.RESUME
-        damage = _Damage(shown=resumed)
+        damage = DamageReport(shown=resumed)
         for record in self._results.load(damage.add):
             self._earlier.add(record)
         if resumed and damage.complete_lines and not len(self._results):
@@ -231,8 +229,8 @@ class Output:
         write_report(self._path(REPORT), title, entries)
         self._report.compact()
 
-    def _remove_files(self, record: RunRecord | None) -> None:
-        for file in record.files if record is not None else ():
+    def _remove_files(self, record: RunRecord) -> None:
+        for file in record.files:
             path = file_inside(self.folder, file)
             if path is not None and is_output_name(path.name):
                 path.unlink(missing_ok=True)
@@ -243,22 +241,3 @@ class Output:
             return ()
         names = self._artist.save(task.path, result, self._options.pictures, self.folder / task.name)
         return tuple(str(PurePosixPath(task.name).parent / name) for name in names)
-
-
-@dataclass
-class _Damage:
-    """Reports the first damaged lines of journals one by one, and the number of the others."""
-
-    shown: bool
-    count: int = 0
-    complete_lines: int = 0
-
-    def add(self, path: Path, number: int, reason: str) -> None:
-        self.count += 1
-        self.complete_lines += reason != INCOMPLETE
-        if self.shown and self.count <= _MOST_REPORTED:
-            print_message(f"line {number} of {path} is damaged and skipped: {reason}", label="warning:")
-
-    def end(self) -> None:
-        if self.shown and self.count > _MOST_REPORTED:
-            print_message(f"{self.count - _MOST_REPORTED:,} more lines are damaged and skipped", label="warning:")

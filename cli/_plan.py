@@ -72,7 +72,8 @@ class EarlierRun:
             names.reserve(name)
         paths = [path_text(image.path) for image in images]
         missing = set(self.name_of) - set(paths)
-        with Progress(len(images), "images", label="Comparing with the record") as progress:
+        shown = None if self.name_of else False
+        with Progress(len(images), "images", label="Comparing with the record", shown=shown) as progress:
             for path, image in zip(paths, images, strict=True):
                 content = cache(lambda image=image: Content.of(image.path))
                 record = self._record_of(path, image, missing, content)

@@ -18,7 +18,7 @@ from bcos_sdk.cli._image_files import Found
 from bcos_sdk.cli._output import Output
 from bcos_sdk.cli._plan import Task
 from bcos_sdk.cli._run_record import Result
-from bcos_sdk.cli._terminal import count_of, print_exact, print_message, printable
+from bcos_sdk.cli._terminal import count_of, print_error, print_exact, print_message, printable
 from bcos_sdk.errors import ImagesFailedError, IncompleteExplanationError
 from bcos_sdk.results import Explained, Failure
 
@@ -103,7 +103,7 @@ class PredictRun:
         progress.clear()
         if isinstance(result, Failure):
             self.failures[result.code] += 1
-            print_message(f"[{result.code}]: {result.message}", label="error", colour="red")
+            print_error(result.code, result.message, result.source)
             return
         self.done += 1
         prediction = result.prediction if isinstance(result, Explained) else result

@@ -7,7 +7,7 @@ import unicodedata
 
 import click
 
-__all__ = ["count_of", "print_exact", "print_message", "printable"]
+__all__ = ["count_of", "print_error", "print_exact", "print_message", "printable"]
 
 _SHOWN_ESCAPED = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories: control and format characters (also those that reverse the text), lone surrogates, separators."""
@@ -26,6 +26,12 @@ def print_message(text: str, *, label: str = "", colour: str | None = None) -> N
     """Print a message to stderr, after a label such as "error" or "note:"."""
     before = f"{click.style(label, fg=colour)} " if label else ""
     click.echo(before + printable(text, keep="\n"), err=True)
+
+
+def print_error(code: str, text: str, source: str | None) -> None:
+    """Print an error to stderr. In the name `source`, which the text may quote, line ends are escaped as well."""
+    shown = text.replace(source, printable(source)) if source else text
+    print_message(f"[{code}]: {shown}", label="error", colour="red")
 
 
 def print_exact(text: str) -> None:
