@@ -90,7 +90,7 @@ def _refuse_what_is_no_list(start: bytes, place: str, null: bool) -> None:
 
 def _no_list(place: str, kind: str) -> InputError:
     return InputError(
-        f"{printable(place)} has {kind}, expected a list of image paths",
+        f"{printable(place)} is {kind}, expected a list of image paths",
         source=place,
         hint="`-` and @FILE take lists: one image path per line, or with -0 separated by NUL. To classify one image, "
         "pass the path of its file: bcos-sdk predict cat.jpg",

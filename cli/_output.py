@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import Enum, auto
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 
@@ -16,6 +14,7 @@ from bcos_sdk.cli._formats import write_parquet
 from bcos_sdk.cli._image_files import ImageFile
 from bcos_sdk.cli._journal import DamageReport, Journal
 from bcos_sdk.cli._output_names import REPORT, REPORT_ENTRIES, RESULTS, TABLE, is_output_name
+from bcos_sdk.cli._output_options import OutputOptions, Start
 from bcos_sdk.cli._plan import EarlierRun, Plan, Task, path_text
 from bcos_sdk.cli._report import report_entry, write_report
 from bcos_sdk.cli._run_record import ReportLine, Result, RunRecord, Work, file_inside
@@ -23,39 +22,7 @@ from bcos_sdk.cli._terminal import count_of
 from bcos_sdk.errors import OutputExistsError
 from bcos_sdk.results import Explained
 
-__all__ = ["Output", "OutputOptions", "Start"]
-
-
-class Start(Enum):
-    """What to do with the record of an earlier run in the folder."""
-
-    NEW = auto()
-    """There must be none."""
-    RESUME = auto()
-    """Continue it."""
-    OVERWRITE = auto()
-    """Replace it, as soon as this run has its first result."""
-
-
-@dataclass(frozen=True)
-class OutputOptions:
-    """The folder, what is written to it besides results.jsonl, and how a run starts if the folder has a record."""
-
-    folder: Path
-    pictures: tuple[str, ...] = ()
-    report: bool = False
-    table: bool = False
-    start: Start = Start.NEW
-
-    @property
-    def weights_wanted(self) -> bool:
-        """Whether the pictures or files need W(x). It is large, so it is fetched only then."""
-        return self.report or bool({"rgba", "npz"} & set(self.pictures))
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kinds of outputs that belong to one image."""
-        return (*sorted(self.pictures), *(["report"] if self.report else []))
+__all__ = ["Output"]
 
 
 class Output:
@@ -81,12 +48,10 @@ class Output:
 
     def __enter__(self) -> Output:
         try:
-            if not self._lock.was_used:
-                self._refuse_record()  # before the lock, so that the folder stays as it was
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
             try:
-                self._refuse_record()
+                self._options.refuse_record()
                 self._load()
             except BaseException:
                 self._lock.release()
@@ -166,15 +131,6 @@ class Output:
     def _path(self, name: str) -> Path:
         return self.folder / name
 
-    def _refuse_record(self) -> None:
-        path = self._path(RESULTS)
-        if self._options.start is Start.NEW and path.exists() and path.stat().st_size:
-            raise OutputExistsError(
-                f"{self.folder} has the record of an earlier run, {RESULTS}",
-                source=str(self.folder),
-                hint="Use --resume to continue it, --overwrite to replace it, or another --out.",
-            )
-
     def _load(self) -> None:
         """Read the record. Damaged lines are reported if they matter."""
         resumed = self._options.start is Start.RESUME
@@ -225,7 +181,7 @@ class Output:
         keys = {record.name: record.key for record in self._results}
         count = sum(self._drawn.get(name) == key for name, key in keys.items())
         title = f"{self._artist.manifest.model.name}: {count_of(count, 'image')}"
-        entries = (line.entry for line in self._report if keys.get(line.name) == line.key)
+        entries = ({"name": line.name, **line.entry} for line in self._report if keys.get(line.name) == line.key)
         write_report(self._path(REPORT), title, entries)
         self._report.compact()
 

@@ -13,7 +13,8 @@ from bcos_sdk.bundle import builtin_bundle, latest_stored_bundle
 from bcos_sdk.cli._common import device_option, split_list, tf32_option, threads_option
 from bcos_sdk.cli._drawings import PICTURES, Artist
 from bcos_sdk.cli._image_files import find_images
-from bcos_sdk.cli._output import Output, OutputOptions, Start
+from bcos_sdk.cli._output import Output
+from bcos_sdk.cli._output_options import OutputOptions, Start
 from bcos_sdk.cli._predict_run import PredictRun
 from bcos_sdk.cli._run_record import Work
 from bcos_sdk.cli._terminal import count_of, print_message
@@ -110,13 +111,15 @@ def predict(
     if form == "parquet":
         _check_parquet(out)
     found = find_images(sources, null=null, out=out)
+    options = OutputOptions(out or _DEFAULT_OUT, save, report, form == "parquet", _start(resume, overwrite))
+    if out is not None:
+        options.check_start()
     from bcos_sdk import Client
 
     chosen, reason = _choose_model(model)
     explain = explain or bool(targets or save or report)
     with Client(chosen, device=device, threads=threads, max_batch=max_batch, tf32=tf32) as client:
         output = None
-        options = OutputOptions(out or _DEFAULT_OUT, save, report, form == "parquet", _start(resume, overwrite))
         if out is not None:
             work = Work(
                 model=client.manifest.digest,
