@@ -31,11 +31,11 @@ _DIFFERENCE = "Difference"
 def report_entry(path: Path, result: Prediction | Explained | Failure, artist: Artist) -> dict[str, Any]:
     """Return the data of one image for the page: its pictures, each with the class that is drawn, and its classes."""
     if isinstance(result, Failure):
-        return {"source": str(path), "error": {"code": result.code, "message": result.message, "hint": result.hint}}
+        return {"source": result.source, "error": {"code": result.code, "message": result.message, "hint": result.hint}}
     if isinstance(result, Prediction):
-        return {"source": str(path), "error": {"code": "not_explained", "message": "no explanation", "hint": None}}
+        return {"source": result.source, "error": {"code": "not_explained", "message": "no explanation", "hint": None}}
     try:
-        return _explained_entry(path, artist.sharpened(path, result, _SIDE), artist)
+        return _explained_entry(artist.sharpened(path, result, _SIDE), artist)
     except BcosError as error:  # an incomplete explanation cannot be drawn
         return report_entry(path, Failure.of(error, result.source), artist)
 
@@ -53,10 +53,10 @@ def write_report(page: Path, title: str, entries: Iterable[dict[str, Any]]) -> N
         file.write(tail)
 
 
-def _explained_entry(path: Path, result: Explained, artist: Artist) -> dict[str, Any]:
+def _explained_entry(result: Explained, artist: Artist) -> dict[str, Any]:
     first = result.explanations[0]
     return {
-        "source": str(path),
+        "source": result.source,
         "probability": artist.manifest.probability,
         "predicted": [score.model_dump() for score in result.prediction.classes[:3]],
         "notes": list(result.prediction.notes),

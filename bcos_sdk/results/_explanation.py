@@ -20,6 +20,7 @@ from bcos_sdk.contract import TOLERANCE_CAPS
 from bcos_sdk.errors import IncompleteExplanationError, InputError, MissingArrayError
 from bcos_sdk.images import Geometry, to_rgb
 from bcos_sdk.results._arrays import Arrays, equal_arrays
+from bcos_sdk.results._html import explained_html, explanation_html
 from bcos_sdk.results._placement import box_on
 from bcos_sdk.results._records import Completeness, Prediction, Record, Target
 
@@ -183,6 +184,9 @@ class Explanation(Record):
             arrays=arrays,
         )
 
+    def _repr_html_(self) -> str:
+        return explanation_html(self)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Explanation):
             return NotImplemented
@@ -229,6 +233,9 @@ class Explained(Record):
     """The path of the image, or its position in the list."""
     prediction: Prediction
     explanations: tuple[Explanation, ...]
+
+    def _repr_html_(self) -> str:
+        return explained_html(self)
 
 
 def _sum(contributions: npt.NDArray[Any], bias: dict[str, float]) -> float:

@@ -26,12 +26,14 @@ def box_on(picture: Size, crop: Size, geometry: Geometry | None, source: str) ->
     if _same_aspect(picture, crop):
         return None
     expected = f"that the network received has {crop[0]} × {crop[1]}"
+    hint = "This result does not know its original: its image was passed encoded, or its JSON is of an older version."
     if geometry is not None:
         expected = f"{expected}, the original {geometry.original[0]} × {geometry.original[1]}"
+        hint = "Pass the original photograph, at any size, or leave `on` out."
     raise InputError(
         f"the picture to draw on has {picture[0]} × {picture[1]} pixels and another aspect: the crop {expected}",
         source=source,
-        hint="Pass the original photograph, at any size, or leave `on` out.",
+        hint=hint,
     )
 
 
