@@ -23,7 +23,7 @@ from bcos_sdk.results import Explained, Explanation, Failure, Prediction
 __all__ = ["report_entry", "write_report"]
 
 _SIDE = 320
-"""Largest side of a picture of the page in pixels: 10 to 15 KB for a photograph."""
+"""Largest side of a picture of the page in pixels. A photograph then takes about 12 KB."""
 _RANKS = {1: "Most likely class", 2: "Second class", 3: "Third class"}
 _DIFFERENCE = "Difference"
 

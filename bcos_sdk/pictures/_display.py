@@ -51,5 +51,5 @@ def data_uri(picture: Image.Image, side: int = _SIDE) -> str:
     thumbnail = picture.copy()
     thumbnail.thumbnail((side, side))
     file = io.BytesIO()
-    thumbnail.save(file, "WEBP", quality=80, method=2)
+    thumbnail.save(file, "WEBP", quality=75, method=2)
     return f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"

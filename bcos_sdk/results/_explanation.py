@@ -99,6 +99,8 @@ class Explanation(Record):
         style: dict[str, Any] = {"smooth": smooth, "percentile": percentile}
         if on is None:
             return self._draw(pictures.overlay, self.display, self.contributions, **style)
+        if not isinstance(on, Image.Image):
+            raise InputError(f"on is a {type(on).__name__}, expected a PIL image", hint="Pass Image.open(path).")
         photograph = to_rgb(on, "the picture to draw on")
         height, width = self.contributions.shape
         box = box_on(photograph.size, (width, height), self.geometry, self.source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ def test_an_image_without_more_detail_is_not_held_twice(client: Client) -> None:
 def test_the_command_line_writes_the_pictures_of_the_client(client: Client, photograph: Path, tmp_path: Path) -> None:
     (result,) = client.explain(photograph, targets=["fox"], weights=True)
     (fox,) = result.explanations
-    kinds = {"overlay": fox.overlay, "rgba": fox.rgba, "heatmap": fox.heatmap}
+    kinds: dict[str, Callable[[], Image.Image]] = {"overlay": fox.overlay, "rgba": fox.rgba, "heatmap": fox.heatmap}
     options = ["--target", "fox", "--save", ",".join(kinds), "--out", str(tmp_path / "out"), "--device", "cpu"]
     outcome = CliRunner().invoke(main, ["predict", str(photograph), "--model", str(small_bundle().path), *options])
     assert outcome.exit_code == 0, outcome.stderr

@@ -130,6 +130,12 @@ def test_a_picture_of_another_aspect_is_refused(size: tuple[int, int]) -> None:
         explanation.overlay(on=Image.new("RGB", size))
 
 
+def test_a_path_is_refused_with_what_to_pass() -> None:
+    explanation = explanation_of(photograph((400, 240), (160, 100, 200, 140)), RESIZED)
+    with pytest.raises(InputError, match=r"on is a str, expected a PIL image\nPass Image.open"):
+        explanation.overlay(on="photo.png")  # type: ignore[arg-type]
+
+
 def test_without_geometry_only_the_aspect_of_the_crop_is_drawn_on() -> None:
     picture = photograph((400, 240), (160, 100, 200, 140))
     unknown = explanation_of(picture, RESIZED).model_copy(update={"geometry": None})
