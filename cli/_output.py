@@ -95,7 +95,7 @@ class Output:
         try:
             if isinstance(result, Explained):
                 stem = self._options.folder / image.name
-                files = self._artist.save(image.path, result, self._options.pictures, stem)
+                files = self._artist.save(result, self._options.pictures, stem)
             if self._options.report:
                 self._report.append(image.name, report_entry(image.path, result, self._artist))
             document = json.loads(result.to_json(arrays="omit"))

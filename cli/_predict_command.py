@@ -111,7 +111,8 @@ def predict(
             top_k=top_k,
             form=form,
             output=Output(
-                OutputOptions(out or Path("bcos-out"), explain, save, report, resume), Artist(client.manifest)
+                OutputOptions(out or Path("bcos-out"), explain, save, report, resume),
+                Artist(client.manifest, ranked=not targets),
             )
             if writes or out
             else None,
