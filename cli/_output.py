@@ -195,5 +195,5 @@ class Output:
         """Write the pictures and arrays of a result. Return their paths relative to the folder."""
         if not isinstance(result, Explained):
             return ()
-        names = self._artist.save(task.path, result, self._options.pictures, self.folder / task.name)
+        names = self._artist.save(result, self._options.pictures, self.folder / task.name)
         return tuple(str(PurePosixPath(task.name).parent / name) for name in names)

@@ -129,7 +129,7 @@ def predict(
                 tf32=tf32,
                 outputs=options.kinds,
             )
-            output = Output(options, Artist(client.manifest), work)
+            output = Output(options, Artist(client.manifest, ranked=not targets), work)
         second_class = report and not targets
         run = PredictRun(
             client=client,

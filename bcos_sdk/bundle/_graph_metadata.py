@@ -7,28 +7,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bcos_sdk.bundle._protobuf import fields, text_field
+from bcos_sdk.bundle._protobuf import field, fields
 
 __all__ = ["add_metadata", "read_metadata"]
 
 _METADATA_PROPS, _KEY, _VALUE = 14, 1, 2
 
 
-def read_metadata(graph: Path) -> dict[str, str]:
-    """The metadata of the file. Raise ValueError if it is not protobuf, or if a key occurs twice."""
+def read_metadata(contents: memoryview) -> dict[str, str]:
+    """The metadata of an ONNX file that has passed the gate. Of a key that occurs twice, the last value counts."""
     metadata: dict[str, str] = {}
-    for number, entry in fields(memoryview(graph.read_bytes())):
+    for number, entry in fields(contents):
         if number != _METADATA_PROPS or isinstance(entry, int):
             continue
         parts = {part: bytes(text).decode("utf-8") for part, text in fields(entry) if not isinstance(text, int)}
-        key = parts.get(_KEY, "")
-        if key in metadata:
-            raise ValueError(f"the metadata has the key {key!r} twice")
-        metadata[key] = parts.get(_VALUE, "")
+        metadata[parts.get(_KEY, "")] = parts.get(_VALUE, "")
     return metadata
 
 
 def add_metadata(graph: Path, key: str, value: str) -> None:
     """Add an entry. In protobuf, fields that are appended to a message belong to it."""
     with graph.open("ab") as file:
-        file.write(text_field(_METADATA_PROPS, text_field(_KEY, key) + text_field(_VALUE, value)))
+        file.write(field(_METADATA_PROPS, field(_KEY, key) + field(_VALUE, value)))

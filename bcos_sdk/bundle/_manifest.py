@@ -18,6 +18,8 @@ from bcos_sdk.contract import GraphPrecision, InputSpec
 __all__ = ["SCHEMA_VERSION", "FileRecord", "Manifest", "ModelRecord", "Parity", "binding_digest"]
 
 SCHEMA_VERSION = 2
+_LARGEST_LIMIT = 0.1
+"""The largest limit that an export uses. Larger ones would make the self-test meaningless."""
 
 
 def binding_digest(document: dict[str, Any]) -> str:
@@ -44,7 +46,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 class _Record(BaseModel):
     """A frozen record that refuses unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class FileRecord(_Record):
@@ -84,7 +86,7 @@ class Manifest(_Record):
     schema_version: Literal[2] = 2
     model: ModelRecord
     input: InputSpec
-    classes: PositiveInt
+    classes: int = Field(ge=1, le=1_000_000)
     """The number of classes."""
     labels: tuple[str, ...] | None
     """The name of every class; None if the classes have no names."""
@@ -93,7 +95,7 @@ class Manifest(_Record):
     """The names of the terms of b(x), in the order of the output `bias_terms`."""
     ranks: PositiveInt
     """The largest r of the target −r."""
-    max_batch: PositiveInt
+    max_batch: int = Field(ge=1, le=65_536)
     """The largest batch that was checked at export. A client computes at most this many images × targets at once."""
     precision: GraphPrecision = "fp32"
     """Precision of convolutions and matrix products. Everything else is computed in float32."""
@@ -114,7 +116,8 @@ class Manifest(_Record):
     rewrites: dict[str, NonNegativeInt]
     """How often each simplification of the graphs was applied."""
     parity: tuple[Parity, ...]
-    parity_limits: dict[str, PositiveFloat]
+    parity_limits: dict[str, Annotated[float, Field(gt=0, le=_LARGEST_LIMIT)]]
+    """The largest errors that the export accepted. The self-test of a device uses them."""
     files: dict[FileName, FileRecord] = {}
     """Size and hash of every other file of the bundle; empty until the bundle is finished."""
 

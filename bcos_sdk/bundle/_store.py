@@ -8,7 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from bcos_sdk._paths import builtin_dir, store_dir
-from bcos_sdk.bundle._bundle import MANIFEST, Bundle, has_manifest, open_bundle
+from bcos_sdk.bundle._bundle import Bundle
+from bcos_sdk.bundle._open import MANIFEST, has_manifest, open_bundle
 from bcos_sdk.errors import BundleError
 
 __all__ = ["BUILTIN_MODEL", "builtin_bundle", "find_bundle", "latest_stored_bundle", "stored_bundles"]

@@ -10,9 +10,10 @@ from types import TracebackType
 
 from bcos_sdk._files import sha256_of
 from bcos_sdk._paths import store_dir
-from bcos_sdk.bundle._bundle import MANIFEST, Bundle, is_replaceable, open_bundle
+from bcos_sdk.bundle._bundle import Bundle
 from bcos_sdk.bundle._graph_metadata import add_metadata
 from bcos_sdk.bundle._manifest import FileRecord, Manifest, binding_digest
+from bcos_sdk.bundle._open import MANIFEST, is_replaceable, open_bundle
 from bcos_sdk.contract import MANIFEST_METADATA
 from bcos_sdk.errors import BundleError, BundleExistsError, OutputError
 
@@ -67,7 +68,7 @@ class BundleWriter:
             add_metadata(graph, MANIFEST_METADATA, digest)
         manifest = manifest.model_copy(update={"files": self._records()})
         (self.folder / MANIFEST).write_text(manifest.to_json(), "utf-8")
-        open_bundle(self.folder)
+        opened = open_bundle(self.folder)
         self._refuse_to_overwrite()
         if self.target.exists():
             replaced = self.folder.with_name(f"{self.folder.name}-replaced")
@@ -76,7 +77,7 @@ class BundleWriter:
             shutil.rmtree(replaced)
         else:
             self.folder.rename(self.target)
-        return Bundle(self.target, manifest)
+        return Bundle(self.target, manifest, opened.contents)
 
     def _records(self) -> dict[str, FileRecord]:
         """Size and hash of every file in the folder, by name."""

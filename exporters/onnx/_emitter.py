@@ -16,9 +16,8 @@ import torch
 from onnx import TensorProto, helper
 from torch import Tensor, fx
 
-from bcos_sdk.contract import EXPLAIN_INPUTS, EXPLAIN_OUTPUTS, TARGETS, Layout
+from bcos_sdk.contract import EXPLAIN_INPUTS, EXPLAIN_OUTPUTS, ONNX_OPERATORS, TARGETS, Layout
 from bcos_sdk.errors import ExportError
-from bcos_sdk.exporters.onnx._vocabulary import EMITTED
 from bcos_sdk.exporters.program import Program, infer_shapes, is_floating, path_of
 
 __all__ = ["IR_VERSION", "OPSET", "Emitter", "Spelling", "WeightsFile", "emit"]
@@ -144,7 +143,7 @@ class Emitter:
         return self._emit(kind, inputs, attributes, results=2, wanted=index)
 
     def _emit(self, kind: str, inputs: Sequence[Any], attributes: dict[str, Any], *, results: int, wanted: int) -> str:
-        assert kind in EMITTED, f"add {kind} to EMITTED in exporters/onnx/_vocabulary.py"
+        assert kind in ONNX_OPERATORS, f"add {kind} to ONNX_OPERATORS in bcos_sdk/contract.py"
         name = self._unique(f"{self.scope}/{kind}")
         outputs = [name if i == wanted else f"{name}:unused" for i in range(results)]
         names = [self.value(one) for one in inputs]

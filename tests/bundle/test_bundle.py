@@ -198,7 +198,7 @@ def test_a_graph_that_is_not_protobuf_is_refused(bundle: Path, contents: bytes) 
     (bundle / "predict.onnx").write_bytes(contents)
     record = {"sha256": sha256_of(bundle / "predict.onnx"), "size": len(contents)}
     edit(bundle, lambda document: document["files"].update({"predict.onnx": record}))
-    with pytest.raises(BundleError, match=r"predict\.onnx is not an ONNX file"):
+    with pytest.raises(BundleError, match=r"predict\.onnx is refused: it is not an ONNX file"):
         open_bundle(bundle)
 
 

@@ -282,7 +282,7 @@ def test_resuming_gives_what_one_run_gives(
     for number, part in enumerate(PARTS):
         add_image(root / part, seed=number)
     (root / "bad.png").write_bytes(b"bad")
-    model = ["--model", small_bundle().path, "--device", "cpu", "--max-batch", 1, "--save", "heatmap"]
+    model = ["--model", small_bundle().path, "--max-batch", 1, "--save", "heatmap"]
 
     def results(out: Path) -> dict[str, tuple[Any, list[bytes]]]:
         return {

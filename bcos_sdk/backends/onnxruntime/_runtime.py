@@ -47,27 +47,47 @@ class SessionRuntime(Runtime):
 
     @override
     def open_graph(self, graph: Path, bundle: Bundle, index: int, options: OpenOptions) -> Graph:
-        return self.graph_of(self.open_session(graph, index, threads=options.threads, tf32=options.tf32), index)
+        session = self.open_session(
+            bundle.graph_contents(graph),
+            index,
+            name=graph.name,
+            weights=(bundle.manifest.weights, bundle.weights),
+            threads=options.threads,
+            tf32=options.tf32,
+        )
+        return self.graph_of(session, index)
 
     @override
     def open_onnx(self, source: Path | bytes, index: int, *, threads: int | None = None) -> Graph:
         return self.graph_of(self.open_session(source, index, threads=threads), index)
 
     def open_session(
-        self, graph: Path | bytes, index: int = 0, *, threads: int | None = None, tf32: bool = False
+        self,
+        graph: Path | bytes,
+        index: int = 0,
+        *,
+        name: str = "the graph",
+        weights: tuple[str, memoryview] | None = None,
+        threads: int | None = None,
+        tf32: bool = False,
     ) -> Any:
-        """Return an `onnxruntime.InferenceSession` that computes only on the device."""
+        """Return an `onnxruntime.InferenceSession` that computes only on the device.
+
+        `weights` are the name and the contents of the graph's external data. ONNX Runtime then opens no file.
+        """
         onnxruntime = import_onnxruntime()
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = threads or 0
+        if weights is not None:
+            options.add_external_initializers_from_files_in_memory([weights[0]], [weights[1]], [len(weights[1])])
         self.prepare(options)
         providers = [(self.provider, self.provider_options(index, tf32=tf32))]
         try:
             session = onnxruntime.InferenceSession(graph, options, providers=providers, enable_fallback=False)
         except Exception as error:  # the errors of ONNX Runtime have no other common base
-            raise self.load_error(graph.name if isinstance(graph, Path) else "the graph", index, error) from error
+            raise self.load_error(name, index, error) from error
         self.check_session(session, index)
         return session
 

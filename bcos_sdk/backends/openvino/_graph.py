@@ -13,6 +13,7 @@ from bcos_sdk._telemetry import import_openvino
 from bcos_sdk.backends._graph import Arrays, Feed, TensorSpec, batch_size, inference_error, is_out_of_memory
 from bcos_sdk.backends._runtime import unavailable
 from bcos_sdk.backends.openvino._rewrite import rewrite
+from bcos_sdk.bundle import move_external_data
 from bcos_sdk.errors import BcosError, BundleError, InferenceError, OutOfMemoryError
 
 __all__ = ["DEVICE", "OpenvinoGraph", "images_per_run"]
@@ -22,6 +23,8 @@ DEVICE = "openvino"
 _Sizes: TypeAlias = tuple[tuple[str, int], ...]
 """For each input, the length of its first axis that a graph is compiled for."""
 _ANY = -1
+# With this location the offset of a tensor is an address in memory. The gate refuses files that contain it.
+_MEMORY_LOCATION = "*/_ORT_MEM_ADDR_/*"
 
 # Measured with two threads: the time per image is the same for runs of one and of eight images. For more threads, one
 # image per two threads is an assumption.
@@ -43,13 +46,22 @@ class OpenvinoGraph:
     A damaged file is a `BundleError`. An operator that OpenVINO does not have is a `DeviceUnavailableError`.
     """
 
-    def __init__(self, graph: Path | bytes, *, threads: int | None = None, in_parts: bool = True) -> None:
-        self._name = graph.name if isinstance(graph, Path) else "the graph"
+    def __init__(
+        self,
+        graph: Path | bytes,
+        name: str | None = None,
+        *,
+        weights: memoryview | None = None,
+        threads: int | None = None,
+        in_parts: bool = True,
+    ) -> None:
+        self._name = name or (graph.name if isinstance(graph, Path) else "the graph")
+        self._weights = weights  # OpenVINO does not copy them
         self._threads = threads
         self._images_per_run = images_per_run(threads or _cores()) if in_parts else None
         self._requests: dict[_Sizes, Any] = {}
         self._closed = False
-        self._model = self._read(graph)
+        self._model = self._read(graph if weights is None else _with_weights_in_memory(graph, weights))
         self._inputs: dict[str, tuple[Any, np.dtype[Any]]] = {}
         for port in self._model.inputs:
             spec = port.partial_shape, np.dtype(port.element_type.to_dtype())
@@ -76,6 +88,7 @@ class OpenvinoGraph:
         self._closed = True
         self._model = None
         self._requests.clear()  # the last references: OpenVINO frees the compiled graphs
+        self._weights = None
 
     def _read(self, graph: Path | bytes) -> Any:
         """Read the file once. Files that change later do not change what runs."""
@@ -187,6 +200,13 @@ def _options(threads: int | None) -> dict[str, Any]:
 def _message(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines()]
     return " ".join(line for line in lines if line and not line.startswith(_SOURCE_LINES)) or str(error)
+
+
+def _with_weights_in_memory(graph: Path | bytes, weights: memoryview) -> bytes:
+    """The graph with the addresses of its weights in the memory of this process, so that OpenVINO opens no file."""
+    contents = graph.read_bytes() if isinstance(graph, Path) else graph
+    address = np.frombuffer(weights, np.uint8).ctypes.data
+    return move_external_data(contents, location=_MEMORY_LOCATION, start=address)
 
 
 def _openvino() -> Any:
