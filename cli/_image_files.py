@@ -15,7 +15,7 @@ from bcos_sdk.errors import InputError
 
 __all__ = ["ImageFile", "find_images"]
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif"})
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 
 
 @dataclass(frozen=True)

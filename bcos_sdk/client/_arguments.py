@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Literal, TypeAlias, get_args
 
 from bcos_sdk.errors import ImageTooLargeError, InputError
 from bcos_sdk.images import ImageSource, is_one_image
+from bcos_sdk.limits import MOST_THREADS
 
 __all__ = [
     "TOP_K",
@@ -17,6 +19,7 @@ __all__ = [
     "OnIncomplete",
     "check_choice",
     "check_count",
+    "check_threads",
     "check_type",
     "image_collection",
     "image_list",
@@ -43,6 +46,12 @@ def check_count(name: str, value: Any, *, largest: int | None = None, advice: st
     return number
 
 
+def check_threads(value: Any) -> int:
+    """Return the number of CPU threads as an int if it is from 1 to `MOST_THREADS`."""
+    advice = f" This machine has {os.cpu_count() or 1} cores; more threads than cores make it slower."
+    return check_count("threads", value, largest=MOST_THREADS, advice=advice)
+
+
 def check_choice(name: str, value: Any, choices: Any) -> None:
     """Check that the value is one of the values of a Literal."""
     if value not in get_args(choices):
@@ -64,7 +73,7 @@ def image_collection(images: Any) -> Iterable[ImageSource]:
     if not isinstance(images, Iterable):
         raise InputError(
             f"images is a {type(images).__name__}, which is neither an image nor a collection of images",
-            hint="Pass a path, bytes, a file opened in binary mode, a PIL image, a numpy array, or a list of these.",
+            hint="Pass a path, bytes, a file opened in binary mode, a PIL image, an array, or a list of these.",
         )
     return images
 

@@ -19,6 +19,7 @@ from bcos_sdk.client._arguments import (
     OnIncomplete,
     check_choice,
     check_count,
+    check_threads,
     check_type,
     image_collection,
     image_list,
@@ -48,13 +49,14 @@ class Client(AsyncCalls):
     first used, a self-test compares it with the golden record of the bundle.
 
     Wherever images are expected, pass one image or a collection of images. An image is a path, bytes, a file opened in
-    binary mode, a PIL image, a uint8 array [H, W, 3] or [H, W], or an encoded float array [6, H, W].
+    binary mode, a PIL image, an array [H, W, 3] or [H, W] (uint8, uint16, or float in 0 to 1), a torch tensor
+    [3, H, W], or an encoded float array [6, H, W].
 
     Arguments:
         model: the folder of a bundle, or the name of an exported model in the local store.
         device: "auto", "cpu", "openvino", "cuda", "cuda:1", "tensorrt". "auto" uses the first of TensorRT, CUDA,
             OpenVINO and CPU that works. A named device that does not work is an error.
-        threads: number of CPU threads; by default one per core.
+        threads: number of CPU threads; by default one per core, at most 64 or four per core.
         max_batch: largest images × targets to compute at once; by default the batch that the bundle was exported for.
         tf32: let a GPU multiply with 11 significant bits. Faster; certificates then have the tolerance of fp16.
         on_incomplete: what to do with an explanation whose terms do not add up to the logit. "raise": it is an error of
@@ -85,7 +87,7 @@ class Client(AsyncCalls):
         check_type("model", model, (str, os.PathLike))
         check_type("tf32", tf32, (bool,))
         check_type("limits", limits, (Limits, type(None)))
-        threads = None if threads is None else check_count("threads", threads)
+        threads = None if threads is None else check_threads(threads)
         self._process = os.getpid()
         self._limits = limits or Limits()
         super().__init__(self._limits.queue)
