@@ -28,6 +28,8 @@ __all__ = [
 TOP_K = 5
 """How many classes a prediction lists by default."""
 
+_MOST_SHOWN = 60
+
 Images: TypeAlias = "ImageSource | Iterable[ImageSource]"
 OnError = Literal["raise", "return"]
 OnIncomplete = Literal["raise", "flag"]
@@ -42,7 +44,9 @@ def check_count(name: str, value: Any, *, largest: int | None = None, advice: st
     if isinstance(value, bool) or number < 1 or (largest is not None and number > largest):
         upper = " or more" if largest is None else f" to {largest}"
         expected = f"a whole number, 1{upper}"
-        raise InputError(f"{name} is {value!r}, expected {expected}", source=name, hint=f"Pass {expected}.{advice}")
+        raise InputError(
+            f"{name} is {_shown(value)}, expected {expected}", source=name, hint=f"Pass {expected}.{advice}"
+        )
     return number
 
 
@@ -64,6 +68,15 @@ def check_type(name: str, value: Any, types: tuple[type, ...]) -> None:
     if not isinstance(value, types):
         expected = " or ".join("None" if one is type(None) else one.__name__ for one in types)
         raise InputError(f"{name} is {value!r}, expected {expected}", source=name, hint=f"Pass {expected}.")
+
+
+def _shown(value: Any) -> str:
+    """The value as Python writes it, shortened. Python does not write integers of more than 4,300 digits."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
 
 def image_collection(images: Any) -> Iterable[ImageSource]:
