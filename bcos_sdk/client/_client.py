@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, overload
 
 from typing_extensions import Self
 
-from bcos_sdk.backends import open_backend
+from bcos_sdk.backends import Backend, open_backend
 from bcos_sdk.bundle import Manifest, find_bundle
 from bcos_sdk.client._arguments import (
     TOP_K,
@@ -30,11 +31,23 @@ from bcos_sdk.client._outcomes import collect, with_failures
 from bcos_sdk.client._processor import ImageProcessor
 from bcos_sdk.client._targets import Targets
 from bcos_sdk.errors import ClientClosedError
-from bcos_sdk.images import ImageSource, is_one_image
+from bcos_sdk.images import ImageSource, LoadedImage, is_one_image, load_image
 from bcos_sdk.limits import Limits
 from bcos_sdk.results import Explained, Failure, Prediction
 
-__all__ = ["Client"]
+__all__ = ["Client", "Model"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that a client can run."""
+
+    path: str
+    manifest: Manifest
+    open: Callable[[str, int | None, bool], Backend]
+    """Opens the model on a device, with a number of threads, with or without TF32."""
+    load: Callable[..., LoadedImage] = load_image
+    """Loads one image, with the arguments of `load_image`."""
 
 
 class Client(AsyncCalls):
@@ -91,18 +104,32 @@ class Client(AsyncCalls):
         self._process = os.getpid()
         self._limits = limits or Limits()
         super().__init__(self._limits.queue)
-        bundle = find_bundle(model)
-        self._path = str(bundle.path.resolve())
+        bundle = self._find(model)
+        self._path = bundle.path
         self._manifest = bundle.manifest
         largest = self._manifest.max_batch
         advice = " The bundle was checked up to this batch. Export it with a larger --max-batch."
         self._max_batch = check_count(
             "max_batch", largest if max_batch is None else max_batch, largest=largest, advice=advice
         )
-        backend = open_backend(bundle, device, threads=threads, tf32=tf32)
+        backend = bundle.open(device, threads, tf32)
         self._device = str(backend.device)
         self._processor = ImageProcessor(
-            self._manifest, backend, max_batch=self._max_batch, on_incomplete=on_incomplete, limits=self._limits
+            self._manifest,
+            backend,
+            max_batch=self._max_batch,
+            on_incomplete=on_incomplete,
+            limits=self._limits,
+            load=bundle.load,
+        )
+
+    def _find(self, model: str | os.PathLike[str]) -> Model:
+        """What the client runs. A client for tests replaces it."""
+        bundle = find_bundle(model)
+        return Model(
+            path=str(bundle.path.resolve()),
+            manifest=bundle.manifest,
+            open=lambda device, threads, tf32: open_backend(bundle, device, threads=threads, tf32=tf32),
         )
 
     @property
@@ -221,7 +248,7 @@ class Client(AsyncCalls):
         return partial(type(self), self._path, **self._options), ()
 
     def __repr__(self) -> str:
-        return f"Client({self._path!r}, device={self._device!r}, max_batch={self._max_batch})"
+        return f"{type(self).__name__}({self._path!r}, device={self._device!r}, max_batch={self._max_batch})"
 
     def _predict(self, images: Images, top_k: int, on_error: OnError, deadline: Deadline) -> Any:
         listed = self._listed(images, on_error)
