@@ -19,13 +19,13 @@ _ROWS_PER_GROUP = 10_000
 
 
 def as_text(result: Result) -> str:
-    """Format one line for the image and one for each explanation."""
+    """Format one line for the image, one for each note on it and one for each explanation."""
     if isinstance(result, Failure):
         return f"{result.source}: error [{result.code}]: {result.message}"
     prediction = result.prediction if isinstance(result, Explained) else result
     shown = prediction.classes[:1] if isinstance(result, Explained) else prediction.classes
     best = ", ".join(f"{score.label} {score.probability:.3f}" for score in shown)
-    lines = [f"{result.source}: {best}"]
+    lines = [f"{result.source}: {best}", *(f"  note: {note}" for note in prediction.notes)]
     for explanation in result.explanations if isinstance(result, Explained) else ():
         figures = explanation.completeness
         pixels = figures.sum - sum(explanation.bias.values())

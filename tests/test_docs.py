@@ -86,12 +86,19 @@ def test_the_readme_runs_as_printed(model: dict[str, object], tmp_path: Path) ->
 
 def test_the_guide_to_the_client_runs_as_printed(model: dict[str, object], tmp_path: Path) -> None:
     blocks = python_blocks(ROOT / "docs" / "client.md")
-    assert len(blocks) == 4
+    assert len(blocks) == 6
     for block in blocks:
         exec(block, model)
     prediction = asyncio.run(model["handle"](model["jpeg_bytes"]))  # type: ignore[operator]
     assert Prediction.from_json(prediction).classes[0].label in LABELS
-    assert {path.name for path in tmp_path.iterdir()} == {"out", "cat.jpg", "why.png", "rgba.png", "arrays.npz"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "out",
+        "cat.jpg",
+        "why.png",
+        "rgba.png",
+        "arrays.npz",
+        "results.jsonl",
+    }
     model["client"].close()  # type: ignore[attr-defined]
 
 

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 import bcos_sdk
 from bcos_sdk import Explained, Explanation, Failure, Prediction, read_explanation, read_results, to_dataframe, to_rows
 from bcos_sdk.cli import main
-from bcos_sdk.cli._formats import csv_rows, write_parquet
+from bcos_sdk.cli._formats import as_text, csv_rows, write_parquet
 from bcos_sdk.errors import IncompleteExplanationError, InputError, MissingExtraError, OutputError
 from bcos_sdk.results import COLUMNS, ClassScore, Completeness, Target
 
@@ -73,6 +73,11 @@ def test_csv_has_the_same_rows() -> None:
     text = csv_rows(None) + "".join(map(csv_rows, MIXED))
     read = list(csv.DictReader(io.StringIO(text)))
     assert read == [{name: "" if cell is None else str(cell) for name, cell in row.items()} for row in to_rows(MIXED)]
+
+
+def test_the_text_shows_notes() -> None:
+    lines = as_text(MIXED[0]).splitlines()
+    assert lines[1:] == ["  note: 12 bits", "  note: page 1"]
 
 
 def test_a_single_result_and_any_iterable_are_accepted() -> None:
