@@ -205,7 +205,7 @@ def test_streams_async_calls_warmup_and_pickling_work(fake: FakeClient) -> None:
 
 
 def test_a_service_is_tested_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fastapi.testclient import TestClient
+    TestClient = pytest.importorskip("fastapi.testclient").TestClient  # noqa: N806 - a class
 
     page = (ROOT / "docs" / "service.md").read_text("utf-8")
     program = page.split("```python\n")[1].split("```")[0]
