@@ -9,7 +9,7 @@ PYTHONS ?= 3.10 3.11 3.12 3.13
 TORCH ?= 2.6.0
 # What `make test-pythons` runs, and how many of these tests must pass, so that a run that skips too many tests fails.
 WITHOUT_TORCH := tests/bundle tests/cli tests/client tests/images tests/pictures tests/registry tests/results \
-	tests/test_builtin.py tests/test_errors.py tests/test_extras.py
+	tests/testing tests/test_builtin.py tests/test_errors.py tests/test_extras.py
 WITHOUT_TORCH_PASSED := 560
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist worksteal
 BINDINGS := tensorrt-cu12-bindings tensorrt-cu13-bindings
@@ -33,7 +33,7 @@ test-python-%: build/pythons/wheel build/pythons/bundles
 	rm -rf build/pythons/$*
 	$$(.ci/python $*) -m venv build/pythons/$*
 	build/pythons/$*/bin/python -m pip install --quiet --constraint constraints.txt \
-		"$$(echo build/pythons/wheel/*.whl)[cpu,openvino,parquet]" hypothesis matplotlib playwright pytest pytest-xdist
+		"$$(echo build/pythons/wheel/*.whl)[cpu,openvino,pandas,parquet]" hypothesis matplotlib playwright pytest pytest-xdist
 	env -u PYTHONPATH BCOS_SDK_TEST_BUNDLES=$(CURDIR)/build/pythons/bundles build/pythons/$*/bin/pytest -n $(WORKERS) \
 		--installed $(WITHOUT_TORCH_PASSED) $(WITHOUT_TORCH)
 

@@ -9,7 +9,17 @@ from bcos_sdk.client import Client, Contrast
 from bcos_sdk.errors import BcosError
 from bcos_sdk.limits import Limits
 from bcos_sdk.registry import ModelSpec, builtin_registry
-from bcos_sdk.results import Completeness, Explained, Explanation, Failure, Prediction
+from bcos_sdk.results import (
+    Completeness,
+    Explained,
+    Explanation,
+    Failure,
+    Prediction,
+    read_explanation,
+    read_results,
+    to_dataframe,
+    to_rows,
+)
 
 __all__ = [
     "BcosError",
@@ -24,6 +34,10 @@ __all__ = [
     "Prediction",
     "__version__",
     "builtin_registry",
+    "read_explanation",
+    "read_results",
+    "to_dataframe",
+    "to_rows",
 ]
 
 __version__ = version("bcos-sdk")

@@ -18,6 +18,7 @@ _EXTRA_OF_MODULE = {
     "onnx": "export",
     "onnxruntime": "cpu",
     "onnxscript": "export",
+    "pandas": "pandas",
     "pyarrow": "parquet",
     "safetensors": "export",
     "tensorrt": "trt",

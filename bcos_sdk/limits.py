@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
 
-__all__ = ["Limits"]
+__all__ = ["MOST_PIXELS", "MOST_THREADS", "Limits"]
+
+MOST_PIXELS = 178_956_970
+"""The largest limit on pixels. Pillow does not decode larger images."""
+
+MOST_THREADS = max(64, 4 * (os.cpu_count() or 1))
+"""The largest number of CPU threads. ONNX Runtime starts as many as it is told, and more than this slow it down until
+it hangs; OpenVINO starts at most one per core."""
 
 
 class Limits(BaseModel):
@@ -16,10 +25,10 @@ class Limits(BaseModel):
     bytes: PositiveInt = 64 << 20
     """Largest size in bytes of an encoded image file."""
 
-    pixels: PositiveInt = Field(default=64_000_000, le=178_956_970)
+    pixels: PositiveInt = Field(default=64_000_000, le=MOST_PIXELS)
     """Largest width × height. It is checked in the header, before pixels are decoded. Pillow sets the upper bound."""
 
-    formats: tuple[str, ...] = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
+    formats: tuple[str, ...] = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
     """Image formats that may be decoded, by Pillow's names. Pillow's other decoders are not used."""
 
     @field_validator("formats")

@@ -10,6 +10,7 @@ import click
 
 from bcos_sdk.backends import device_names
 from bcos_sdk.errors import InputError
+from bcos_sdk.limits import MOST_THREADS
 
 __all__ = [
     "columns",
@@ -25,7 +26,9 @@ __all__ = [
 ]
 
 device_option = click.option("--device", default="auto", show_default=True, help=f"{', '.join(device_names())}, ...")
-threads_option = click.option("--threads", type=click.IntRange(1), help="CPU threads; default: one per core.")
+threads_option = click.option(
+    "--threads", type=click.IntRange(1, MOST_THREADS), help="Number of CPU threads; default: one per core."
+)
 tf32_option = click.option(
     "--tf32", is_flag=True, help="Let the GPU round the factors of products to TF32 (11 bits): faster, less exact."
 )

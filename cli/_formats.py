@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 from bcos_sdk._extras import require
-from bcos_sdk._files import atomic_write
-from bcos_sdk.results import Explained, Failure, Prediction
+from bcos_sdk._files import output_file
+from bcos_sdk.results import COLUMNS, Explained, Failure, Result, rows_of
 
-__all__ = ["COLUMNS", "as_text", "csv_rows", "rows_of", "write_parquet"]
+__all__ = ["as_text", "csv_rows", "write_parquet"]
 
-COLUMNS = ("source", "rank", "class", "label", "probability", "logit", "sum", "relative_residual", "passed", "error")
+_ROWS_PER_GROUP = 10_000
 
 
-def as_text(result: Prediction | Explained | Failure) -> str:
+def as_text(result: Result) -> str:
     """Format one line for the image and one for each explanation."""
     if isinstance(result, Failure):
         return f"{result.source}: error [{result.code}]: {result.message}"
@@ -37,29 +37,7 @@ def as_text(result: Prediction | Explained | Failure) -> str:
     return "\n".join(lines)
 
 
-def rows_of(result: Prediction | Explained | Failure) -> Iterator[dict[str, Any]]:
-    """Yield one row per predicted or explained class; one row for a failure."""
-    if isinstance(result, Failure):
-        yield {"source": result.source, "error": f"{result.code}: {result.message}"}
-    elif isinstance(result, Prediction):
-        for rank, score in enumerate(result.classes, 1):
-            yield {"source": result.source, "rank": rank, "class": score.index, **score.model_dump(exclude={"index"})}
-    else:
-        ranks = {score.index: rank for rank, score in enumerate(result.prediction.classes, 1)}
-        for explanation in result.explanations:
-            target, figures = explanation.target, explanation.completeness
-            yield {
-                "source": result.source,
-                "rank": None if target.index is None else ranks.get(target.index),
-                "class": target.index,
-                **target.model_dump(exclude={"index"}),
-                "sum": figures.sum,
-                "relative_residual": figures.relative_residual,
-                "passed": figures.passed,
-            }
-
-
-def csv_rows(result: Prediction | Explained | Failure | None) -> str:
+def csv_rows(result: Result | None) -> str:
     """Return the rows of a result as CSV text; for None, the header."""
     rows = [dict(zip(COLUMNS, COLUMNS, strict=True))] if result is None else rows_of(result)
     return "".join(map(_csv_row, rows))
@@ -72,19 +50,46 @@ def _csv_row(row: dict[str, Any]) -> str:
     return file.getvalue().removesuffix("\r\n") + "\n"
 
 
-def write_parquet(results: Iterable[Prediction | Explained | Failure], target: Path | IO[bytes]) -> None:
-    """Write a table with typed columns to a file, atomically, or to a binary stream."""
+def write_parquet(results: Iterable[Result], target: Path | IO[bytes]) -> None:
+    """Write a table with typed columns, in row groups of thousands of rows: atomically to a path, or to a stream.
+
+    The stream stays open, and need not be seekable.
+    """
     require("pyarrow", purpose="Writing Parquet")
+    if isinstance(target, Path):
+        with output_file(target) as partial, partial.open("xb") as file:
+            _write_groups(results, file)
+    else:
+        _write_groups(results, target)
+
+
+def _write_groups(results: Iterable[Result], file: IO[bytes]) -> None:
     import pyarrow as arrow
     from pyarrow import parquet
 
-    kinds = {"rank": arrow.int32(), "class": arrow.int32(), "passed": arrow.bool_()}
-    texts = {"source", "label", "error"}
-    schema = arrow.schema(
-        [(name, kinds.get(name, arrow.string() if name in texts else arrow.float64())) for name in COLUMNS]
-    )
-    place = atomic_write(target) if isinstance(target, Path) else nullcontext(target)
-    with place as file, parquet.ParquetWriter(file, schema) as writer:
-        for result in results:
-            rows = [{name: row.get(name) for name in COLUMNS} for row in rows_of(result)]
-            writer.write_table(arrow.Table.from_pylist(rows, schema))
+    kinds = {"text": arrow.string(), "integer": arrow.int32(), "number": arrow.float64(), "truth": arrow.bool_()}
+    schema = arrow.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
+    rows = (row for result in results for row in rows_of(result))
+    with parquet.ParquetWriter(_Sink(file), schema) as writer:
+        while group := list(islice(rows, _ROWS_PER_GROUP)):
+            writer.write_table(arrow.Table.from_pylist(group, schema))
+    file.flush()
+
+
+class _Sink(io.RawIOBase):
+    """A stream that knows how many bytes were written to it. Closing it leaves the file open."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._written = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._file.write(data)
+        self._written += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._written

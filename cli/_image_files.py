@@ -18,7 +18,7 @@ from bcos_sdk.results import Failure
 
 __all__ = ["Found", "ImageFile", "find_images"]
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif"})
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 
 
 @dataclass(frozen=True)

@@ -99,12 +99,12 @@ def test_the_readme_runs_as_printed(clone: Path, capsys: pytest.CaptureFixture[s
 
 def test_the_guide_to_the_client_runs_as_printed(model: dict[str, object], tmp_path: Path) -> None:
     blocks = python_blocks(ROOT / "docs" / "client.md")
-    assert len(blocks) == 5
+    assert len(blocks) == 7
     for block in blocks:
         exec(block, model)
     prediction = asyncio.run(model["handle"](model["jpeg_bytes"]))  # type: ignore[operator]
     assert Prediction.from_json(prediction).classes[0].label in LABELS
-    written = {"why.png", "rgba.png", "arrays.npz", "where.png"}
+    written = {"why.png", "rgba.png", "arrays.npz", "where.png", "results.jsonl"}
     assert {path.name for path in tmp_path.iterdir()} == {"out", "cat.jpg"} | written
     model["client"].close()  # type: ignore[attr-defined]
 

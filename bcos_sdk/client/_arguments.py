@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Literal, TypeAlias, get_args
 
 from bcos_sdk.errors import ImageTooLargeError, InputError
 from bcos_sdk.images import ImageSource, is_one_image
+from bcos_sdk.limits import MOST_THREADS
 
 __all__ = [
     "TOP_K",
@@ -17,6 +19,7 @@ __all__ = [
     "OnIncomplete",
     "check_choice",
     "check_count",
+    "check_threads",
     "check_type",
     "image_collection",
     "image_list",
@@ -24,6 +27,8 @@ __all__ = [
 
 TOP_K = 5
 """How many classes a prediction lists by default."""
+
+_MOST_SHOWN = 60
 
 Images: TypeAlias = "ImageSource | Iterable[ImageSource]"
 OnError = Literal["raise", "return"]
@@ -39,8 +44,16 @@ def check_count(name: str, value: Any, *, largest: int | None = None, advice: st
     if isinstance(value, bool) or number < 1 or (largest is not None and number > largest):
         upper = " or more" if largest is None else f" to {largest}"
         expected = f"a whole number, 1{upper}"
-        raise InputError(f"{name} is {value!r}, expected {expected}", source=name, hint=f"Pass {expected}.{advice}")
+        raise InputError(
+            f"{name} is {_shown(value)}, expected {expected}", source=name, hint=f"Pass {expected}.{advice}"
+        )
     return number
+
+
+def check_threads(value: Any) -> int:
+    """Return the number of CPU threads as an int if it is from 1 to `MOST_THREADS`."""
+    advice = f" This machine has {os.cpu_count() or 1} cores; more threads than cores make it slower."
+    return check_count("threads", value, largest=MOST_THREADS, advice=advice)
 
 
 def check_choice(name: str, value: Any, choices: Any) -> None:
@@ -57,6 +70,15 @@ def check_type(name: str, value: Any, types: tuple[type, ...]) -> None:
         raise InputError(f"{name} is {value!r}, expected {expected}", source=name, hint=f"Pass {expected}.")
 
 
+def _shown(value: Any) -> str:
+    """The value as Python writes it, shortened. Python does not write integers of more than 4,300 digits."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+
+
 def image_collection(images: Any) -> Iterable[ImageSource]:
     """Return an iterable of images. A single image becomes a list with one entry."""
     if is_one_image(images):
@@ -64,7 +86,7 @@ def image_collection(images: Any) -> Iterable[ImageSource]:
     if not isinstance(images, Iterable):
         raise InputError(
             f"images is a {type(images).__name__}, which is neither an image nor a collection of images",
-            hint="Pass a path, bytes, a file opened in binary mode, a PIL image, a numpy array, or a list of these.",
+            hint="Pass a path, bytes, a file opened in binary mode, a PIL image, an array, or a list of these.",
         )
     return images
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, overload
 
 from typing_extensions import Self
 
-from bcos_sdk.backends import open_backend
+from bcos_sdk.backends import Backend, open_backend
 from bcos_sdk.bundle import Manifest, find_bundle
 from bcos_sdk.client._arguments import (
     TOP_K,
@@ -19,6 +20,7 @@ from bcos_sdk.client._arguments import (
     OnIncomplete,
     check_choice,
     check_count,
+    check_threads,
     check_type,
     image_collection,
     image_list,
@@ -29,11 +31,23 @@ from bcos_sdk.client._outcomes import collect, with_failures
 from bcos_sdk.client._processor import ImageProcessor
 from bcos_sdk.client._targets import Targets
 from bcos_sdk.errors import ClientClosedError
-from bcos_sdk.images import ImageSource, is_one_image
+from bcos_sdk.images import ImageSource, LoadedImage, is_one_image, load_image
 from bcos_sdk.limits import Limits
 from bcos_sdk.results import Explained, Failure, Prediction
 
-__all__ = ["Client"]
+__all__ = ["Client", "Model"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that a client can run."""
+
+    path: str
+    manifest: Manifest
+    open: Callable[[str, int | None, bool], Backend]
+    """Opens the model on a device, with a number of threads, with or without TF32."""
+    load: Callable[..., LoadedImage] = load_image
+    """Loads one image, with the arguments of `load_image`."""
 
 
 class Client(AsyncCalls):
@@ -48,13 +62,14 @@ class Client(AsyncCalls):
     first used, a self-test compares it with the golden record of the bundle.
 
     Wherever images are expected, pass one image or a collection of images. An image is a path, bytes, a file opened in
-    binary mode, a PIL image, a uint8 array [H, W, 3] or [H, W], or an encoded float array [6, H, W].
+    binary mode, a PIL image, an array [H, W, 3] or [H, W] (uint8, uint16, or float in 0 to 1), a torch tensor
+    [3, H, W], or an encoded float array [6, H, W].
 
     Arguments:
         model: the folder of a bundle, or the name of an exported model in the local store.
         device: "auto", "cpu", "openvino", "cuda", "cuda:1", "tensorrt". "auto" uses the first of TensorRT, CUDA,
             OpenVINO and CPU that works. A named device that does not work is an error.
-        threads: number of CPU threads; by default one per core.
+        threads: number of CPU threads; by default one per core, at most 64 or four per core.
         max_batch: largest images × targets to compute at once; by default the batch that the bundle was exported for.
         tf32: let a GPU multiply with 11 significant bits. Faster; certificates then have the tolerance of fp16.
         on_incomplete: what to do with an explanation whose terms do not add up to the logit. "raise": it is an error of
@@ -85,22 +100,36 @@ class Client(AsyncCalls):
         check_type("model", model, (str, os.PathLike))
         check_type("tf32", tf32, (bool,))
         check_type("limits", limits, (Limits, type(None)))
-        threads = None if threads is None else check_count("threads", threads)
+        threads = None if threads is None else check_threads(threads)
         self._process = os.getpid()
         self._limits = limits or Limits()
         super().__init__(self._limits.queue)
-        bundle = find_bundle(model)
-        self._path = str(bundle.path.resolve())
+        bundle = self._find(model)
+        self._path = bundle.path
         self._manifest = bundle.manifest
         largest = self._manifest.max_batch
         advice = " The bundle was checked up to this batch. Export it with a larger --max-batch."
         self._max_batch = check_count(
             "max_batch", largest if max_batch is None else max_batch, largest=largest, advice=advice
         )
-        backend = open_backend(bundle, device, threads=threads, tf32=tf32)
+        backend = bundle.open(device, threads, tf32)
         self._device = str(backend.device)
         self._processor = ImageProcessor(
-            self._manifest, backend, max_batch=self._max_batch, on_incomplete=on_incomplete, limits=self._limits
+            self._manifest,
+            backend,
+            max_batch=self._max_batch,
+            on_incomplete=on_incomplete,
+            limits=self._limits,
+            load=bundle.load,
+        )
+
+    def _find(self, model: str | os.PathLike[str]) -> Model:
+        """What the client runs. A client for tests replaces it."""
+        bundle = find_bundle(model)
+        return Model(
+            path=str(bundle.path.resolve()),
+            manifest=bundle.manifest,
+            open=lambda device, threads, tf32: open_backend(bundle, device, threads=threads, tf32=tf32),
         )
 
     @property
@@ -219,7 +248,7 @@ class Client(AsyncCalls):
         return partial(type(self), self._path, **self._options), ()
 
     def __repr__(self) -> str:
-        return f"Client({self._path!r}, device={self._device!r}, max_batch={self._max_batch})"
+        return f"{type(self).__name__}({self._path!r}, device={self._device!r}, max_batch={self._max_batch})"
 
     def _predict(self, images: Images, top_k: int, on_error: OnError, deadline: Deadline) -> Any:
         listed = self._listed(images, on_error)

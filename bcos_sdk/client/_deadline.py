@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from typing import Any
 
 from bcos_sdk.errors import DeadlineError, InputError
 
@@ -15,10 +16,7 @@ class Deadline:
     """A per-call deadline, shared by all threads that work on the call. `cancel` moves it to now."""
 
     def __init__(self, seconds: float | None) -> None:
-        try:
-            budget = math.inf if seconds is None else float(seconds)
-        except (TypeError, ValueError):
-            budget = math.nan
+        budget = _seconds(seconds)
         if math.isnan(budget):
             raise InputError(
                 f"timeout is {seconds!r}, expected a number of seconds or None",
@@ -39,6 +37,20 @@ class Deadline:
     def cancel(self) -> None:
         """Let the deadline pass now, so that work for this call that has not started is dropped."""
         self._end = time.monotonic()
+
+
+def _seconds(timeout: Any) -> float:
+    """The timeout as a float: infinite for None and for numbers too large for a float, NaN if it is no number."""
+    if timeout is None:
+        return math.inf
+    if isinstance(timeout, (bool, str, bytes, bytearray)):  # float("5") would be 5.0
+        return math.nan
+    try:
+        return float(timeout)
+    except OverflowError:
+        return math.inf if timeout > 0 else -math.inf
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def deadline_exceeded() -> DeadlineError:

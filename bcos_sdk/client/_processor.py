@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain, repeat
@@ -37,7 +37,14 @@ class ImageProcessor:
     """Turns images into outcomes in order, a result or an error for each. Threads may share it."""
 
     def __init__(
-        self, manifest: Manifest, backend: Backend, *, max_batch: int, on_incomplete: OnIncomplete, limits: Limits
+        self,
+        manifest: Manifest,
+        backend: Backend,
+        *,
+        max_batch: int,
+        on_incomplete: OnIncomplete,
+        limits: Limits,
+        load: Callable[..., LoadedImage] = load_image,
     ) -> None:
         self._manifest = manifest
         self._max_batch = max_batch
@@ -47,7 +54,7 @@ class ImageProcessor:
             min(_MOST_DECODERS, os.cpu_count() or 1), thread_name_prefix="bcos-sdk-decoder"
         )
         self._runner = BatchRunner(backend, max_batch=max_batch, queue=limits.queue)
-        load = partial(load_image, spec=manifest.input, limits=limits)
+        load = partial(load, spec=manifest.input, limits=limits)
         self._predicting = Pipeline(load, self._decoders, self._runner)
         load_to_draw = partial(load, enlarge=enlargement(manifest.input.size))
         self._explaining = Pipeline(load_to_draw, self._decoders, self._runner)

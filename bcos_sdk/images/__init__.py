@@ -1,5 +1,6 @@
 """From any form of an image to the network's input: read, convert to RGB, resize, crop, encode."""
 
+from bcos_sdk.images._convert import to_rgb
 from bcos_sdk.images._encode import decode, encode
 from bcos_sdk.images._geometry import Box, Geometry
 from bcos_sdk.images._load import (
@@ -11,7 +12,6 @@ from bcos_sdk.images._load import (
     source_name,
     source_path,
 )
-from bcos_sdk.images._transform import to_rgb
 
 __all__ = [
     "Box",

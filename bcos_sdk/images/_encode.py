@@ -32,8 +32,9 @@ def check_encoded(array: npt.NDArray[np.floating], size: tuple[int, int], source
     """Return a float32 copy of an encoded image, or raise an `InputError` with the reason why it is not one."""
     expected = expected_arrays(size)
     if array.shape != (CHANNELS, *size):
-        reason = "it has 3 channels and no complement" if 3 in array.shape else f"its shape is {list(array.shape)}"
-        raise InputError(f"{source} is not an encoded image: {reason}", source=source, hint=expected)
+        raise InputError(
+            f"{source} is not an encoded image: its shape is {list(array.shape)}", source=source, hint=expected
+        )
     encoded = np.array(array, dtype=np.float32, order="C")  # a copy, because the caller may change the array later
     if not np.isfinite(encoded).all():
         raise InputError(
@@ -56,6 +57,6 @@ def expected_arrays(size: tuple[int, int]) -> str:
     """The hint that lists the arrays that a network with an input of this size takes."""
     height, width = size
     return (
-        "Expected: uint8 [H, W, 3] in RGB order, uint8 [H, W], "
+        "Expected: [H, W, 3] in RGB order or [H, W], as uint8, uint16 or float in [0, 1]; "
         f"or float [{CHANNELS}, {height}, {width}] = [rgb, 1 − rgb] in [0, 1]."
     )

@@ -1,4 +1,4 @@
-"""Load one image in any form that a caller may have: path, bytes, file, PIL image or array."""
+"""Load one image in any form that a caller may have: path, bytes, file, PIL image, array or tensor."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ from PIL import Image
 
 from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import BcosError, InputError, UnreadableImageError
-from bcos_sdk.images._encode import check_encoded, decode, encode, expected_arrays
+from bcos_sdk.images._arrays import array_of, is_encoded, picture_of
+from bcos_sdk.images._convert import convert, load_given
+from bcos_sdk.images._depth import Notes
+from bcos_sdk.images._encode import check_encoded, decode, encode
 from bcos_sdk.images._geometry import Geometry, Placement
 from bcos_sdk.images._read import check_pixels, open_picture, read_file, read_path
-from bcos_sdk.images._transform import enlarged_crop, to_pixels, to_rgb
+from bcos_sdk.images._transform import enlarged_crop, to_pixels
 from bcos_sdk.limits import Limits
 
 __all__ = ["ImageSource", "LoadedImage", "is_one_image", "load_image", "snapshot", "source_name", "source_path"]
@@ -107,20 +110,19 @@ def load_image(image: ImageSource, source: str, spec: InputSpec, limits: Limits,
     """
     try:
         if not isinstance(image, (Image.Image, str, os.PathLike, *_BYTES)) and hasattr(image, "__array__"):
-            return _load_array(np.asarray(image), source, spec, limits, enlarge)
-        return _load_picture(_open(image, source, limits), source, spec, limits, enlarge)
+            return _load_array(image, source, spec, limits, enlarge)
+        return _load_picture(*_open(image, source, limits), source, spec, limits, enlarge)
     except BcosError:
         raise
     except Exception as error:  # raised by the caller's file object or array type, or by a decoder
         raise UnreadableImageError(f"{source} cannot be read: {error}", source=source) from error
 
 
-def _open(image: ImageSource, source: str, limits: Limits) -> Image.Image:
+def _open(image: ImageSource, source: str, limits: Limits) -> tuple[Image.Image, Notes]:
     if isinstance(image, Image.Image):
         check_pixels(image, source, limits)
         with _PIL_LOCK:
-            image.load()
-        return image
+            return image, load_given(image, source)
     if isinstance(image, (str, os.PathLike)):
         return open_picture(read_path(Path(image), source, limits), source, limits)
     if isinstance(image, _BYTES):
@@ -130,33 +132,29 @@ def _open(image: ImageSource, source: str, limits: Limits) -> Image.Image:
     raise InputError(
         f"{source} is not an image",
         source=source,
-        hint="Pass a path, bytes, a file opened in binary mode, a PIL image or a numpy array.",
+        hint="Pass a path, bytes, a file opened in binary mode, a PIL image, a numpy array or a torch tensor.",
     )
 
 
-def _load_array(array: npt.NDArray[Any], source: str, spec: InputSpec, limits: Limits, enlarge: int) -> LoadedImage:
-    if np.issubdtype(array.dtype, np.floating):
+def _load_array(image: Any, source: str, spec: InputSpec, limits: Limits, enlarge: int) -> LoadedImage:
+    array = array_of(image, spec.size, source)
+    if is_encoded(array, spec.size):
         encoded = check_encoded(array, spec.size, source)
         return LoadedImage(decode(encoded), encoded)
-    if array.dtype != np.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3):
-        raise InputError(
-            f"{source} is an array {array.dtype} {list(array.shape)}, which is not an image",
-            source=source,
-            hint=expected_arrays(spec.size),
-        )
-    if not array.size:
-        raise InputError(f"{source} has no pixels", source=source, hint="Pass an image with at least one pixel.")
-    picture = Image.fromarray(array)
+    picture, notes = picture_of(array, spec.size, source)
     check_pixels(picture, source, limits)
-    return _load_picture(picture, source, spec, limits, enlarge)
+    return _load_picture(picture, notes, source, spec, limits, enlarge)
 
 
-def _load_picture(picture: Image.Image, source: str, spec: InputSpec, limits: Limits, enlarge: int) -> LoadedImage:
-    upright = to_rgb(picture, source)
+def _load_picture(
+    picture: Image.Image, notes: Notes, source: str, spec: InputSpec, limits: Limits, enlarge: int
+) -> LoadedImage:
+    upright, scaling = convert(picture, source)
     pixels = to_pixels(upright, spec, source, limits)
     return LoadedImage(
         pixels,
         encode(pixels),
+        notes=(*notes, *scaling),
         geometry=Placement.of(upright.size, spec).geometry,
         display=enlarged_crop(upright, spec, enlarge),
     )

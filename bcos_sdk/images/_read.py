@@ -10,11 +10,16 @@ from typing import IO
 from PIL import Image, UnidentifiedImageError
 
 from bcos_sdk.errors import BcosError, ImageTooLargeError, InputError, UnreadableImageError
-from bcos_sdk.limits import Limits
+from bcos_sdk.images._containers import slim
+from bcos_sdk.images._deep_colour import is_deep_colour, load_deep_colour, refuse_separate_planes
+from bcos_sdk.images._depth import Notes
+from bcos_sdk.images._libtiff import libtiff_silenced
+from bcos_sdk.images._tiff import TIFF_PREFIXES
+from bcos_sdk.limits import MOST_PIXELS, Limits
 
 __all__ = ["check_pixels", "open_picture", "read_file", "read_path"]
 
-_PIXELS_HINT = "Make the image smaller, or raise Limits(pixels=…)."
+_PAGES = "the file has several pages: the first one is used"
 
 
 def read_path(path: Path, source: str, limits: Limits) -> bytes:
@@ -49,29 +54,44 @@ def read_file(file: IO[bytes], source: str, limits: Limits) -> bytes:
     raise _too_many_bytes(source, limits)
 
 
-def open_picture(contents: bytes, source: str, limits: Limits) -> Image.Image:
-    """Decode a picture. The size in its header is checked before the pixels are decoded."""
+def open_picture(contents: bytes, source: str, limits: Limits) -> tuple[Image.Image, Notes]:
+    """Decode a picture, without its metadata. The size in its header is checked before the pixels are decoded."""
     if len(contents) > limits.bytes:
         raise _too_many_bytes(source, limits)
     try:
-        picture = Image.open(BytesIO(contents), formats=limits.formats)
-        check_pixels(picture, source, limits)
-        picture.load()
+        file = slim(contents, source)
+
+        def open_checked() -> Image.Image:
+            picture = Image.open(BytesIO(file.contents), formats=limits.formats)
+            check_pixels(picture, source, limits)
+            refuse_separate_planes(picture, source)
+            picture.info.update(file.info)
+            return picture
+
+        notes = (_PAGES,) if file.pages else ()
+        with libtiff_silenced():
+            picture = open_checked()
+            if is_deep_colour(picture):
+                picture, scaling = load_deep_colour(open_checked, source)
+                return picture, (*notes, *scaling)
+            picture.load()
+        return picture, notes
     except UnidentifiedImageError:
-        raise UnreadableImageError(
-            f"{source} is not an image of an allowed format",
-            source=source,
-            hint=f"Allowed formats are {', '.join(limits.formats)}. Limits(formats=…) sets others.",
+        raise _not_readable(contents, source, limits) from None
+    except Image.DecompressionBombError as error:
+        raise ImageTooLargeError(
+            f"{source} is too large: {error}", source=source, hint=_pixels_hint(MOST_PIXELS + 1)
         ) from None
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise ImageTooLargeError(f"{source} is too large: {error}", source=source, hint=_PIXELS_HINT) from None
+    except Image.DecompressionBombWarning as error:
+        hint = "Make the image smaller, or do not turn this warning of Pillow into an error."
+        raise ImageTooLargeError(f"{source} is too large: {error}", source=source, hint=hint) from None
     except MemoryError:
-        raise ImageTooLargeError(f"{source} does not fit into memory", source=source, hint=_PIXELS_HINT) from None
+        hint = "Make the image smaller."
+        raise ImageTooLargeError(f"{source} does not fit into memory", source=source, hint=hint) from None
     except BcosError:
         raise
     except Exception as error:  # decoders raise OSError, SyntaxError, ValueError, struct.error and more
         raise UnreadableImageError(f"{source} is damaged: {error}", source=source) from error
-    return picture
 
 
 def check_pixels(picture: Image.Image, source: str, limits: Limits) -> None:
@@ -81,8 +101,30 @@ def check_pixels(picture: Image.Image, source: str, limits: Limits) -> None:
         raise InputError(f"{source} has no pixels", source=source, hint="Pass an image with at least one pixel.")
     if width * height > limits.pixels:
         raise ImageTooLargeError(
-            f"{source} has {width} × {height} pixels, the limit is {limits.pixels:,}", source=source, hint=_PIXELS_HINT
+            f"{source} has {width} × {height} pixels, the limit is {limits.pixels:,}",
+            source=source,
+            hint=_pixels_hint(width * height),
         )
+
+
+def _pixels_hint(pixels: int) -> str:
+    if pixels <= MOST_PIXELS:
+        return "Make the image smaller, or raise Limits(pixels=…)."
+    return f"Make the image smaller: Limits(pixels=…) can be raised to at most {MOST_PIXELS:,}."
+
+
+def _not_readable(contents: bytes, source: str, limits: Limits) -> UnreadableImageError:
+    if contents.startswith(TIFF_PREFIXES) and "TIFF" in limits.formats:
+        return UnreadableImageError(
+            f"{source} is a TIFF file of a kind that cannot be decoded",
+            source=source,
+            hint="Save it as PNG, or as ordinary TIFF with 8 or 16 bits per channel, grey or RGB.",
+        )
+    return UnreadableImageError(
+        f"{source} is not an image of an allowed format",
+        source=source,
+        hint=f"Allowed formats are {', '.join(limits.formats)}. Limits(formats=…) sets others.",
+    )
 
 
 def _too_many_bytes(source: str, limits: Limits) -> ImageTooLargeError:

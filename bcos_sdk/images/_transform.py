@@ -1,39 +1,19 @@
-"""Convert to RGB, resize the shorter side, crop the centre: pixel for pixel the published evaluation transform."""
+"""Resize the shorter side, crop the centre: pixel for pixel the published evaluation transform."""
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps
+from PIL import Image
 
 from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import ImageTooLargeError, InputError
 from bcos_sdk.images._geometry import Placement
 from bcos_sdk.limits import Limits
 
-__all__ = ["enlarged_crop", "to_pixels", "to_rgb"]
+__all__ = ["enlarged_crop", "to_pixels"]
 
 _FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
-
-
-def to_rgb(picture: Image.Image, source: str) -> Image.Image:
-    """Convert to 8-bit RGB and rotate upright by the EXIF tag. Alpha is dropped, 16 bits keep their upper 8."""
-    with contextlib.suppress(Exception):  # unreadable EXIF tags are ignored
-        picture = ImageOps.exif_transpose(picture)
-    if picture.mode.startswith("I"):
-        picture = _to_8_bits(picture, source)
-    if picture.mode == "F":
-        raise InputError(
-            f"{source} has floating-point pixels",
-            source=source,
-            hint="Convert it to 8 bits: the client does not know the range of its values.",
-        )
-    if picture.mode in ("P", "PA") and "transparency" in picture.info:
-        picture = picture.convert("RGBA")  # Pillow warns if such a picture is converted to RGB directly
-    return picture if picture.mode == "RGB" else picture.convert("RGB")
 
 
 def to_pixels(picture: Image.Image, spec: InputSpec, source: str, limits: Limits) -> npt.NDArray[np.uint8]:
@@ -77,12 +57,3 @@ def enlarged_crop(picture: Image.Image, spec: InputSpec, factor: int) -> npt.NDA
         return None
     size = width * factor, height * factor
     return np.asarray(picture.resize(size, Image.Resampling.BICUBIC, box=box, reducing_gap=3))
-
-
-def _to_8_bits(picture: Image.Image, source: str) -> Image.Image:
-    values: npt.NDArray[Any] = np.asarray(picture)
-    if values.min() < 0 or values.max() > 0xFFFF:
-        raise InputError(f"{source} has pixels of more than 16 bits", source=source, hint="Convert it to 8 bits.")
-    if picture.mode == "I" and values.max() <= 0xFF:  # 32-bit pixels that hold 8-bit values
-        return Image.fromarray(values.astype(np.uint8))
-    return Image.fromarray((values.astype(np.uint16) >> 8).astype(np.uint8))

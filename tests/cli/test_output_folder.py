@@ -182,7 +182,8 @@ def test_ctrl_c_leaves_complete_files_only(images: Path) -> None:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     end = time.monotonic() + 60
-    while not list(Path("out").glob("*.overlay.png")) and time.monotonic() < end:
+    record = Path("out") / "results.jsonl"
+    while not (record.exists() and record.stat().st_size) and time.monotonic() < end:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)

@@ -99,7 +99,7 @@ def test_sources_whose_name_cannot_be_read_are_named_by_position(client: Client,
 
 
 def test_every_failure_has_a_source_and_a_hint(client: Client) -> None:
-    images: list[Any] = [b"", "missing.png", 3, np.zeros((2, 2), np.float32), Image.new("F", (40, 40))]
+    images: list[Any] = [b"", "missing.png", 3, np.full((2, 2), 2.0, np.float32), Image.new("F", (40, 40), 2.0)]
     for place, failure in enumerate(client.explain(images, on_error="return")):
         assert isinstance(failure, Failure)
         assert failure.hint, images[place]

@@ -98,8 +98,6 @@ def test_encoding_is_exact_and_reversible(seed: int) -> None:
 @pytest.mark.parametrize(
     ("array", "reason"),
     [
-        (encode(PIXELS)[:3], "3 channels and no complement"),
-        (np.moveaxis(encode(PIXELS)[:3], 0, 2), "3 channels and no complement"),
         (encode(PIXELS)[:, :-1], r"its shape is \[6, 23, 32\]"),
         (np.moveaxis(encode(PIXELS), 0, 2), r"its shape is \[24, 32, 6\]"),
         ((encode(PIXELS) - 0.45) / 0.225, "its values range from -2 to"),
@@ -203,10 +201,10 @@ def test_limits_on_bytes_pixels_and_formats(tmp_path: Path) -> None:
         load(form, Limits(pixels=768))
     with pytest.raises(UnreadableImageError, match="not an image of an allowed format"):
         load(contents, Limits(formats=("JPEG",)))
-    tiff = io.BytesIO()
-    Image.fromarray(PIXELS).save(tiff, "TIFF")
+    ico = io.BytesIO()
+    Image.fromarray(PIXELS).save(ico, "ICO")
     with pytest.raises(UnreadableImageError, match="allowed format"):
-        load(tiff.getvalue())
+        load(ico.getvalue())
 
 
 @pytest.mark.parametrize("options", [{"formats": ("HEIF2",)}, {"pixels": 10**9}, {"bytes": 0}, {"images": -1}])
@@ -215,7 +213,7 @@ def test_invalid_limits_are_refused(options: dict[str, Any]) -> None:
         Limits(**options)
 
 
-@pytest.mark.parametrize("suffix", ["PNG", "JPEG", "WEBP", "GIF", "BMP"])
+@pytest.mark.parametrize("suffix", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"])
 def test_damaged_files_raise_typed_errors_only(suffix: str) -> None:
     file = io.BytesIO()
     Image.fromarray(PIXELS).save(file, suffix)

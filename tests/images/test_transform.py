@@ -151,7 +151,7 @@ def test_the_first_picture_of_a_multi_picture_file_is_used() -> None:
 @pytest.mark.parametrize(
     ("picture", "kind"),
     [
-        (Image.new("F", (300, 300)), InputError),
+        (Image.new("F", (300, 300), 2.0), InputError),
         (Image.fromarray(np.full((300, 300), 1 << 20, np.int32)), InputError),
         (Image.fromarray(np.full((300, 300), -1, np.int32)), InputError),
         (Image.new("RGB", (1, 300_000)), ImageTooLargeError),

@@ -1,0 +1,153 @@
+"""Read results back from files: results.jsonl or the output of `--format jsonl`, and an explanation from .npz."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from pydantic import ValidationError
+
+from bcos_sdk.errors import InputError, first_faults
+from bcos_sdk.results._explanation import Explained, Explanation
+from bcos_sdk.results._records import Failure, Prediction
+from bcos_sdk.results._tables import Result
+
+__all__ = ["OnDamage", "read_explanation", "read_results"]
+
+logger = logging.getLogger("bcos_sdk")
+
+OnDamage = Literal["raise", "skip"]
+
+_KINDS: dict[str, type[Prediction] | type[Explained] | type[Failure]] = {
+    kind.__name__: kind for kind in (Prediction, Explained, Failure)
+}
+_KIND_OF_FIELD = {"classes": "Prediction", "explanations": "Explained", "code": "Failure"}
+"""The field by which a result is told from the others."""
+_METADATA = "metadata"
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What numpy raises for files that are no archive of arrays, or a damaged one."""
+
+
+def read_results(path: str | os.PathLike[str], *, on_error: OnDamage = "raise") -> Iterator[Result]:
+    """Yield the results of results.jsonl, or of the output of `bcos-sdk predict --format jsonl`, one line at a time.
+
+    results.jsonl may have several lines for one image, for example after `--resume`. The last one counts. A line that
+    is not a result raises an `InputError` with its number, or is skipped and logged with `on_error="skip"`.
+    Arrays are in neither of these files.
+    """
+    if on_error not in get_args(OnDamage):
+        raise InputError(
+            f'on_error is {on_error!r}, expected "raise" or "skip"', source="on_error", hint="Use one of these."
+        )
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(
+            f"there is no file {file}", source=str(file), hint="Pass the path of results.jsonl in the output folder."
+        )
+    return _results(file, on_error)
+
+
+def read_explanation(path: str | os.PathLike[str]) -> Explanation:
+    """Return the explanation that `Explanation.save` or `--save npz` wrote to an .npz file.
+
+    The certificate is checked against the arrays: an `IncompleteExplanationError` if they do not add up to the logit.
+    """
+    source = str(path)
+    try:
+        with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files if name != _METADATA}
+            document = json.loads(str(file[_METADATA]))
+        explanation = Explanation.model_validate({**document, "arrays": arrays})
+    except ValidationError as error:
+        raise _not_an_explanation(source, first_faults(error)) from None
+    except FileNotFoundError:
+        raise InputError(f"there is no file {source}", source=source, hint="Pass the path of an .npz file.") from None
+    except KeyError as error:
+        raise _not_an_explanation(source, f"it has no entry {error}") from None
+    except _UNREADABLE as error:
+        raise _not_an_explanation(source, str(error)) from None
+    explanation.require_complete()
+    return explanation
+
+
+def _results(path: Path, on_error: OnDamage) -> Iterator[Result]:
+    last_lines = _last_lines(path)
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                name, result = _parsed(line)
+            except ValueError as error:
+                if on_error == "raise":
+                    raise InputError(
+                        f"line {number} of {path} is not a result: {error}",
+                        source=str(path),
+                        hint='A killed run may leave an incomplete last line. on_error="skip" leaves such lines out.',
+                    ) from None
+                logger.warning("line %d of %s is skipped: %s", number, path, error)
+                continue
+            if last_lines.get(name, number) == number:
+                yield result
+
+
+def _last_lines(path: Path) -> dict[str | None, int]:
+    """The number of the last line with a result, for each name of an image."""
+    found: dict[str | None, int] = {}
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            with contextlib.suppress(ValueError):  # it is reported when its turn comes
+                name, _ = _parsed(line)
+                if name is not None:
+                    found[name] = number
+    return found
+
+
+def _parsed(line: bytes) -> tuple[str | None, Result]:
+    """The name of the image in a record of a run, None in a plain result, and the result; a `ValueError` if none."""
+    try:
+        document = json.loads(line)
+    except json.JSONDecodeError:
+        raise ValueError("it is no JSON" if line.endswith(b"\n") else "it is incomplete") from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(document, dict):
+        raise ValueError("it is no JSON object")
+    if "kind" in document:
+        name, kind = document.get("name"), document["kind"]
+        return name if isinstance(name, str) else None, _result(kind, document.get("result"))
+    return None, _result(next((kind for field, kind in _KIND_OF_FIELD.items() if field in document), None), document)
+
+
+def _result(kind: Any, document: Any) -> Result:
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ValueError(f"it is none of {', '.join(_KINDS)}")
+    try:
+        return _KINDS[kind].model_validate(document)
+    except ValidationError as error:
+        raise ValueError(first_faults(error)) from None
+
+
+def _not_an_explanation(source: str, reason: str) -> InputError:
+    return InputError(
+        f"{source} is not a saved explanation: {reason}",
+        source=source,
+        hint="Pass an .npz file that Explanation.save or `bcos-sdk predict --save npz` wrote.",
+    )
