@@ -1,10 +1,19 @@
 """The model registry: `models.yaml`, validated when it is loaded."""
 
 from bcos_sdk.contract import InputSpec
-from bcos_sdk.registry._registry import Registry, builtin_registry, load_registry
+from bcos_sdk.registry._derive import derive, parse_settings
+from bcos_sdk.registry._label_files import read_labels
+from bcos_sdk.registry._registry import (
+    REGISTRY_VARIABLE,
+    Registry,
+    builtin_registry,
+    load_registry,
+    model_registry,
+)
 from bcos_sdk.registry.architectures import ArchitectureConfig, NormConfig
 from bcos_sdk.registry.schema import (
     LabelSet,
+    LocalWeights,
     ModelSpec,
     PackagedWeights,
     PublishedFigures,
@@ -13,9 +22,11 @@ from bcos_sdk.registry.schema import (
 )
 
 __all__ = [
+    "REGISTRY_VARIABLE",
     "ArchitectureConfig",
     "InputSpec",
     "LabelSet",
+    "LocalWeights",
     "ModelSpec",
     "NormConfig",
     "PackagedWeights",
@@ -23,6 +34,10 @@ __all__ = [
     "Registry",
     "WeightsSource",
     "builtin_registry",
+    "derive",
     "load_labels",
     "load_registry",
+    "model_registry",
+    "parse_settings",
+    "read_labels",
 ]

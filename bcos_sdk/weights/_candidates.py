@@ -16,6 +16,8 @@ State = Mapping[str, Tensor]
 
 _DEEPEST_NESTING = 3
 _PREFIXES_TRIED = 4  # enough for a model, its average, and one wrapper of each
+# torch.compile, FSDP and activation checkpointing add a part to the keys of every module that they wrap, at any depth.
+_WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,12 @@ def _tensor_dicts(node: Any, where: str = "", depth: int = 0) -> Iterator[tuple[
         return
     tensors = {key: item for key, item in node.items() if isinstance(item, Tensor) and not item.is_nested}
     if tensors and all(isinstance(key, str) for key in tensors):
-        yield where, tensors
+        yield where, _unwrapped(tensors)
     for key, value in node.items():
         yield from _tensor_dicts(value, f"{where}{key}.", depth + 1)
+
+
+def _unwrapped(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors without the parts that wrappers add to their keys, unless two keys would become equal."""
+    names = {key: ".".join(part for part in key.split(".") if part not in _WRAPPERS) for key in tensors}
+    return {names[key]: tensors[key] for key in tensors} if len(set(names.values())) == len(names) else tensors
