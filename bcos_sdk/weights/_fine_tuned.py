@@ -60,22 +60,22 @@ def load_fine_tuned(
     complete = [(copy, count) for copy, count in copies if copy.complete]
     if not complete:
         raise mismatch(source, spec.name, checkpoint, [copy for copy, _ in copies])
-    wanted = [copy for copy, count in complete if classes in (None, count)]
-    if not wanted:
+    counts = sorted({count for _, count in complete})
+    if classes is not None and classes not in counts:
         raise _other_classes(source, spec, shapes, *complete[0], classes)
-    counts = sorted({count for copy, count in complete if copy in wanted})
-    if len(counts) > 1:
+    if classes is None and len(counts) > 1:
         raise InputError(
             f"{source} has several networks, with {' and '.join(map(str, counts))} classes",
             source=source,
             hint="Choose one with --classes (classes=…).",
         )
-    taken = choose(wanted, checkpoint, source, prefer_ema=prefer_ema)
-    named = _labels(spec, checkpoint, counts[0], labels, source)
-    tuned = derive(spec, classes=counts[0], labels=named[0])
+    chosen = counts[0] if classes is None else classes
+    taken = choose([copy for copy, count in complete if count == chosen], checkpoint, source, prefer_ema=prefer_ema)
+    names, origin, note = _labels(spec, checkpoint, chosen, labels, source)
+    tuned = derive(spec, classes=chosen, labels=names)
     network = build_model(tuned)
     fill(network, taken, source)
-    return FineTuned(network, tuned, taken.place, *named[1:])
+    return FineTuned(network, tuned, taken.place, origin, note)
 
 
 def _copies(checkpoint: Mapping[str, Any], shapes: Shapes, spec: ModelSpec) -> list[tuple[Candidate, int]]:
@@ -108,9 +108,8 @@ def _labels(
 
 
 def _other_classes(
-    source: str, spec: ModelSpec, shapes: Shapes, copy: Candidate, count: int, classes: int | None
+    source: str, spec: ModelSpec, shapes: Shapes, copy: Candidate, count: int, classes: int
 ) -> WeightsMismatchError:
-    assert classes is not None
     wanted = Candidate.of(copy.where, copy.tensors, shapes.with_classes(classes))
     key = next(iter(shapes.classifier))
     return WeightsMismatchError(
