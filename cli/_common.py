@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 from bcos_sdk.backends import device_names
-from bcos_sdk.errors import InputError
 
 __all__ = [
     "columns",
@@ -18,7 +17,7 @@ __all__ = [
     "pairs",
     "parse_size",
     "print_stages",
-    "read_labels",
+    "registry_option",
     "split_list",
     "tf32_option",
     "threads_option",
@@ -28,6 +27,14 @@ device_option = click.option("--device", default="auto", show_default=True, help
 threads_option = click.option("--threads", type=click.IntRange(1), help="CPU threads; default: one per core.")
 tf32_option = click.option(
     "--tf32", is_flag=True, help="Let the GPU round the factors of products to TF32 (11 bits): faster, less exact."
+)
+registry_option = click.option(
+    "--registry",
+    "registries",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A registry file of your own, which joins the built-in one; also BCOS_SDK_REGISTRY.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
@@ -45,16 +52,6 @@ def parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) -
     if len(sides) > 2 or not all(side.isdecimal() and int(side) for side in sides):
         raise click.BadParameter(f"{text!r} is not a size: write 224, or 224x320 for height x width")
     return int(sides[0]), int(sides[-1])
-
-
-def read_labels(path: Path) -> list[str]:
-    """Return the labels of a file with one label per line. Empty lines are left out."""
-    try:
-        return [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"cannot read {path}: {error}", source=str(path), hint="Pass a UTF-8 text file with one label per line."
-        ) from error
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

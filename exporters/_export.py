@@ -59,9 +59,9 @@ def export(
     `preprocessing` says how a picture becomes the input. The default resizes the shorter side to 256/224 of the input
     size and crops the centre: `InputSpec.for_photographs(input_size)`. `InputSpec.exact(input_size)` does neither.
 
-    `expected` is an image and the logits that your own code gives for it: a mapping with "image" (uint8 [H, W, 3] before
-    preprocessing, or float [6, H, W]) and "logits", or an .npz file with these arrays. If the logits of the module or of
-    the graph differ, the export fails with an `ExpectationError`.
+    `expected` is an image and the logits that your own code gives for it: a mapping with "image" (uint8 [H, W, 3]
+    before preprocessing, or float [6, H, W]) and "logits", or an .npz file with these arrays. If the logits of the
+    module or of the graph differ, the export fails with an `ExpectationError`.
 
     `without` names simplifications to leave out. `progress` is called with the name of each stage when it begins.
     """

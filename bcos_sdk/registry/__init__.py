@@ -1,7 +1,7 @@
 """The model registry: `models.yaml`, validated when it is loaded."""
 
 from bcos_sdk.contract import InputSpec
-from bcos_sdk.registry._derive import derive, parse_settings
+from bcos_sdk.registry._derive import architecture_keys, derive, parse_settings
 from bcos_sdk.registry._label_files import read_labels
 from bcos_sdk.registry._registry import (
     REGISTRY_VARIABLE,
@@ -33,6 +33,7 @@ __all__ = [
     "PublishedFigures",
     "Registry",
     "WeightsSource",
+    "architecture_keys",
     "builtin_registry",
     "derive",
     "load_labels",

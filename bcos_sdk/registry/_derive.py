@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from enum import Enum
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -14,7 +15,13 @@ from bcos_sdk.registry.schema import ModelSpec, PublishedFigures
 
 __all__ = ["architecture_keys", "derive", "parse_settings", "readable_faults"]
 
-_SAME: Final = object()
+
+class _Labels(Enum):
+    """The default of an argument for which None has a meaning."""
+
+    KEEP = "keep"
+
+
 _FIXED = {"family"}
 _UNIONS = {"weights": {"published", "local"}}
 
@@ -23,8 +30,8 @@ def derive(
     spec: ModelSpec,
     *,
     classes: int | None = None,
-    labels: Sequence[str] | None | object = _SAME,
-    input: InputSpec | None = None,
+    labels: Sequence[str] | _Labels | None = _Labels.KEEP,
+    input_spec: InputSpec | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> ModelSpec:
     """Return the spec with these changes, validated like a registry entry.
@@ -37,9 +44,9 @@ def derive(
     for key, value in changes.items():
         _set(architecture, key, value, spec)
     fields = spec.model_dump() | {"architecture": architecture}
-    if input is not None:
-        fields["input"] = input.model_dump()
-    if labels is not _SAME:
+    if input_spec is not None:
+        fields["input"] = input_spec.model_dump()
+    if not isinstance(labels, _Labels):
         fields["labels"] = labels
     elif architecture["classes"] != spec.architecture.classes:
         fields["labels"] = None

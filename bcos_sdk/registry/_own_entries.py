@@ -32,20 +32,18 @@ def complete_entry(fields: Fields, folder: Path, bases: Mapping[str, ModelSpec])
 
 
 def _with_base(fields: Fields, bases: Mapping[str, ModelSpec]) -> Fields:
-    own = {key: value for key, value in fields.items() if key != "base"}
     if "base" not in fields:
-        return own
+        return dict(fields)
     name = fields["base"]
     base = bases.get(name) if isinstance(name, str) else None
     if base is None:
         raise ValueError(f"base: {name!r} is not a built-in model; `bcos-sdk models` lists them")
     inherited: Fields = {
         "description": f"{name}, changed",
-        "input": _input_of(base, own.get("input")).model_dump(),
-        # Only what is set, so that the result still knows which keys have their defaults.
-        "architecture": base.architecture.model_dump(exclude_unset=True) | {"family": base.family},
+        "input": _input_of(base, fields.get("input")).model_dump(),
+        "architecture": base.architecture.model_dump(),
     }
-    merged = merge(inherited, own)
+    merged = merge(inherited, fields)
     classes = merged["architecture"].get("classes") if isinstance(merged["architecture"], dict) else None
     if classes == base.architecture.classes:
         merged.setdefault("labels", base.labels)

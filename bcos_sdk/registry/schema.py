@@ -136,6 +136,8 @@ class ModelSpec(_Entry):
     """A model that can be built by its name, and loaded if weights are known."""
 
     name: str
+    base: str | None = None
+    """The built-in model whose architecture and input an entry of your own changes."""
     description: str = ""
     labels: Labels | None = None
     """A label set, or the name of each class; None if the classes have no names."""

@@ -69,7 +69,7 @@ def download_weights(spec: ModelSpec, *, folder: Path | None = None, progress: b
 
 
 def weights_file(spec: ModelSpec) -> Path:
-    """Return the path of the weights that the registry entry names: a file of its own, a built-in or a published one."""
+    """Return the path of the weights that the entry names: a file of its own, the built-in or the published one."""
     if spec.local_weights is not None:
         return _local_weights(spec.local_weights)
     return download_weights(spec) if spec.packaged is None else _packaged_weights(spec.packaged)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,9 +21,7 @@ _NAMES_SHOWN = 5
 log = logging.getLogger(__name__)
 
 
-def choose(
-    complete: Sequence[Candidate], checkpoint: Mapping[str, Any], source: str, *, prefer_ema: bool
-) -> Candidate:
+def choose(complete: Sequence[Candidate], checkpoint: Mapping[str, Any], source: str, *, prefer_ema: bool) -> Candidate:
     """Return one of the complete copies: the averaged one or the other, as preferred. The log says which."""
     best = max(complete, key=lambda candidate: candidate.averaged == prefer_ema)
     log.info("%s: loaded the weights at %s", source, best.place)
@@ -98,7 +97,8 @@ def mismatch(
 def fine_tuned_as(name: str, classes: int, source: str) -> str:
     """The hint for weights that are those of a model except for the number of classes."""
     return (
-        f"This looks like a fine-tuned {name} with {classes} classes. Use: bcos-sdk export {name} --weights {source}, "
+        f"This looks like a fine-tuned {name} with {classes} classes. "
+        f"Use: bcos-sdk export {name} --weights {shlex.quote(source)}, "
         f"or in Python: load_model({name!r}, weights={source!r}, classes={classes})."
     )
 

@@ -26,8 +26,8 @@ def load_model(
     """Return the network with its weights, in eval mode: those of the file, else those that the registry names.
 
     Published weights are downloaded once and kept in the cache. If a training checkpoint has an averaged copy (EMA),
-    that copy is loaded, unless `prefer_ema` is false. `classes` is for a fine-tuned model whose number of classes is not
-    that of the registry. `load_fine_tuned` reads it from the file, and the labels too.
+    that copy is loaded, unless `prefer_ema` is false. `classes` is for a fine-tuned model whose number of classes is
+    not that of the registry. `load_fine_tuned` reads it from the file, and the labels too.
     """
     spec = model_registry().find(model) if isinstance(model, str) else model
     spec = spec if classes is None else derive(spec, classes=classes)

@@ -1,8 +1,8 @@
 """Read checkpoints of training frameworks: objects of theirs become inert stand-ins, so that no code of theirs runs.
 
-A checkpoint of Lightning or timm often holds more than tensors: an `argparse.Namespace`, a path, a config. torch refuses
-such a file. Here each class of a known framework is replaced by a class of this module that only keeps its data.
-Nothing is imported and nothing of the file is called. A file with any other class stays refused.
+A checkpoint of Lightning or timm often holds more than tensors: an `argparse.Namespace`, a path, a config. torch
+refuses such a file. Here each class of a known framework is replaced by a class of this module that only keeps its
+data. Nothing is imported and nothing of the file is called. A file with any other class stays refused.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ _FRAMEWORKS = (
 )
 """Modules whose classes may occur beside the weights, and single names of modules that hold more than classes."""
 
-_PLAIN_TYPES = {f"builtins.{name}" for name in "bool bytes dict float frozenset int list object str tuple type".split()}
+_PLAIN_TYPES = {
+    f"builtins.{kind.__name__}" for kind in (bool, bytes, dict, float, frozenset, int, list, object, str, tuple, type)
+}
 """Types that a config may name, for example as the type of a field."""
 
 _MAPPINGS = {"AttributeDict", "Box", "CfgNode", "ConfigDict", "Dict", "EasyDict", "defaultdict"}

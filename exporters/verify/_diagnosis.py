@@ -1,7 +1,7 @@
-"""Why the logits of a model differ from those of the user's code: bias and temperature, preprocessing, or something else.
+"""Why the logits differ from those of the user's code: bias and temperature, preprocessing, or something else.
 
-A logit layer computes logits = z / T + b. If expected = a·ours + c holds for all classes, the network z is the same, and
-T' = T / a and b' = a·b + c give the expected logits.
+A logit layer computes logits = z / T + b. If expected = a·ours + c holds for all classes, the network z is the same,
+and T' = T / a and b' = a·b + c give the expected logits.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ def explain_difference(
     if fits(1 / (1 + np.exp(-ours))) or fits(np.exp(ours - ours.max()) / np.exp(ours - ours.max()).sum()):
         return "The file has probabilities. Save the logits, before the sigmoid or the softmax."
     if line := _fit_line(ours, expected.logits, fits):
-        return _logit_layer_advice(module, *line, expected.logits, fits)
+        return _logit_layer_advice(module, *line, expected.logits)
     if expected.is_photograph:
         for options, changed in _other_preprocessings(spec):
             if fits(run(changed)):
                 return f"With {options} the logits agree: your preprocessing is another one."
         return (
-            "The logits are not a multiple of those of your code plus a constant. Compare the preprocessing (resize, crop, "
-            "interpolation): if the file has the input of the network instead, float [6, H, W], only the network is "
-            "compared. Then B (--set b=…), the norms (--set norm.eps=…), and whether the weights are the averaged copy."
+            "No temperature and bias make them equal. Compare the preprocessing (resize, crop, interpolation): if the "
+            "file has the input of the network instead, float [6, H, W], only the network is compared. Then compare B "
+            "(--set b=…), the norms (--set norm.eps=…), and whether the weights are the averaged copy (--no-ema)."
         )
     return (
-        "The logits are not a multiple of those of your code plus a constant, and the input is the same. Compare B (--set "
-        "b=…), the norms (--set norm.eps=…), eval mode, and whether the weights are the averaged copy (--no-ema)."
+        "No temperature and bias make them equal, and the input is the same. Compare B (--set b=…), the norms (--set "
+        "norm.eps=…), eval mode, and whether the weights are the averaged copy (--no-ema)."
     )
 
 
@@ -70,9 +70,7 @@ def _fit_line(ours: _Array, expected: _Array, fits: _Fits) -> tuple[float, float
     return (slope, offset) if slope > 0 and fits(slope * ours + offset) else None
 
 
-def _logit_layer_advice(
-    module: nn.Module, slope: float, offset: float, expected: _Array, fits: _Fits
-) -> str:
+def _logit_layer_advice(module: nn.Module, slope: float, offset: float, expected: _Array) -> str:
     layer = next((part for part in module.modules() if type(part).__name__ == "LogitLayer"), None)
     relation = f"Your logits are {slope:.6g} · ours {'+' if offset >= 0 else '−'} {abs(offset):.6g}"
     doubt = " Two classes always fit a line, so check that these values are yours." if expected.size == 2 else ""

@@ -1,11 +1,13 @@
 """Compare the logits with those that the user's own code gave for one image, and find out why they differ.
 
-A state dict holds no logit bias, temperature, B, epsilon or preprocessing. If one of them is wrong, the graphs agree with
-the module and both are wrong. Only figures from the user's own code can show it.
+A state dict holds no logit bias, temperature, B, epsilon or preprocessing. If one of them is wrong, the graphs agree
+with the module and both are wrong. Only figures from the user's own code can show it.
 """
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,7 @@ import torch
 from torch import nn
 
 from bcos_sdk.contract import GraphPrecision, InputSpec
-from bcos_sdk.errors import BcosError, ExpectationError, InputError
+from bcos_sdk.errors import ExpectationError, InputError
 from bcos_sdk.exporters.verify._diagnosis import explain_difference
 from bcos_sdk.exporters.verify._trial import run_graph
 from bcos_sdk.images import load_image
@@ -25,10 +27,10 @@ from bcos_sdk.limits import Limits
 
 __all__ = ["Expectation", "Expected", "read_expectation"]
 
-Expected: TypeAlias = "Path | str | Mapping[str, npt.ArrayLike]"
+Expected: TypeAlias = "Expectation | Path | str | Mapping[str, npt.ArrayLike]"
 _Array: TypeAlias = npt.NDArray[Any]
 
-# Two correct implementations in float32 differ by 1e-6 to 1e-5 of the spread of the logits. A GPU multiplies with TF32 by
+# Two correct implementations in float32 differ by 1e-6 to 1e-5 of the spread of the logits. A GPU convolves in TF32 by
 # default (11 bits), which gives up to about 1e-3. A graph in fp16 may differ from torch by 2e-2 (see the limits of
 # `Trial`). A wrong bias, temperature or resize changes logits by much more than that.
 _TOLERANCES: dict[GraphPrecision, float] = {"fp32": 2e-3, "fp16": 2e-2}
@@ -100,6 +102,8 @@ class Expectation:
 
 def read_expectation(expected: Expected) -> Expectation:
     """Read `image` and `logits` from an .npz file or a mapping, and check their shapes."""
+    if isinstance(expected, Expectation):
+        return expected
     source = "expected" if isinstance(expected, Mapping) else str(expected)
     arrays = expected if isinstance(expected, Mapping) else _read_npz(Path(expected))
     if missing := {"image", "logits"} - set(arrays):
@@ -129,12 +133,16 @@ def read_expectation(expected: Expected) -> Expectation:
 
 def _read_npz(path: Path) -> Mapping[str, Any]:
     try:
+        with path.open("rb") as file:
+            is_archive = zipfile.is_zipfile(file)
+        if not is_archive:  # numpy's own message advises to load a pickle
+            raise InputError(f"{path} is not an .npz file", source=str(path), hint=_HOW)
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in ("image", "logits") if name in archive}
-    except BcosError:
-        raise
-    except Exception as error:  # numpy and zipfile raise many types for files that are not .npz
-        raise InputError(f"cannot read {path} as .npz: {error}", source=str(path), hint=_HOW) from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error}", source=str(path), hint=_HOW) from error
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path} is damaged, or holds objects", source=str(path), hint=_HOW) from error
 
 
 def _run_module(module: nn.Module, encoded: _Array) -> _Array:
