@@ -8,20 +8,12 @@ from typing import Any, Literal, get_args
 import click
 
 from bcos_sdk._paths import store_dir
-from bcos_sdk.backends.tensorrt import EngineRecord, build_engines, choose_flavour
-from bcos_sdk.bundle import Bundle, BundleWriter, check_name
-from bcos_sdk.cli._assumptions import assumption_lines
-from bcos_sdk.cli._common import (
-    columns,
-    pairs,
-    parse_size,
-    print_stages,
-    registry_option,
-    split_list,
-    tf32_option,
-)
+from bcos_sdk.backends.tensorrt import build_engines, choose_flavour
+from bcos_sdk.bundle import BundleWriter, check_name
+from bcos_sdk.cli._common import parse_size, print_stages, registry_option, split_list, tf32_option
 from bcos_sdk.cli._export_choices import Choices
-from bcos_sdk.cli._export_source import Source, from_factory, from_registry
+from bcos_sdk.cli._export_source import from_factory, from_registry
+from bcos_sdk.cli._export_summary import print_bundle, print_source
 from bcos_sdk.cli._own_module import is_factory
 from bcos_sdk.contract import Interpolation
 from bcos_sdk.errors import BundleExistsError, InputError
@@ -181,8 +173,8 @@ def export(
     if expectation is not None:
         compared = "photograph" if expectation.is_photograph else "input"
         click.echo(f"The logits agree with those in {expect}.")
-    _print_source(source, compared)
-    _print_summary(bundle, engines, str(output) if output else stored)
+    print_source(source, compared)
+    print_bundle(bundle, engines, str(output) if output else stored)
 
 
 def _check_combinations(model: str, given: dict[str, Any]) -> None:
@@ -231,35 +223,3 @@ def _check_target(target: Path, *, force: bool, in_store: bool) -> None:
     except BundleExistsError as error:
         other = " Or keep both: --name NAME stores this one under another name." if in_store else ""
         raise BundleExistsError(error.message, source=error.source, hint=f"{error.hint or ''}{other}") from error
-
-
-def _print_source(source: Source, compared: Literal["input", "photograph"] | None) -> None:
-    if source.facts:
-        click.echo(pairs(list(source.facts)))
-    if lines := assumption_lines(source.assumed, compared):
-        click.echo("\n".join(lines) + "\n")
-
-
-def _print_summary(bundle: Bundle, engines: list[tuple[str, EngineRecord]], name: str) -> None:
-    from bcos_sdk.exporters import parity_table
-
-    header, *rows = parity_table(bundle.manifest.parity, bundle.manifest.parity_limits)
-    click.echo("Difference from the module in torch (float64):")
-    click.echo(columns(header, rows))
-    if bundle.manifest.float_layers:
-        click.echo(f"In float32: {', '.join(bundle.manifest.float_layers)}")
-    click.echo(f"\n{bundle.path}")
-    for file, record in bundle.manifest.files.items():
-        click.echo(f"  {file:<14} {record.size / 1e3:>10,.0f} kB")
-    if engines:
-        click.echo("\n" + columns(["ENGINE", "MB", "SECONDS", "PEAK MB", "BUILT WITH"], [*map(_engine_row, engines)]))
-        extra = " --tf32" if engines[0][1].key.tf32 else ""
-        command = f"bcos-sdk validate {name} --device tensorrt{extra}"
-        click.echo(f"The engines were built but not run. Test them on the GPU with: {command}")
-    click.echo(f"\nNext:\n  bcos-sdk predict IMAGES --explain --report --model {name}")
-
-
-def _engine_row(engine: tuple[str, EngineRecord]) -> tuple[str, ...]:
-    name, record = engine
-    peak = "-" if record.peak_memory is None else f"{record.peak_memory / 1e6:.0f}"
-    return name, f"{record.size / 1e6:.1f}", f"{record.seconds:.1f}", peak, f"{record.key.flavour} {record.key.version}"

@@ -112,9 +112,11 @@ def _other_classes(
 ) -> WeightsMismatchError:
     wanted = Candidate.of(copy.where, copy.tensors, shapes.with_classes(classes))
     key = next(iter(shapes.classifier))
+    is_registered = classes == spec.architecture.classes
+    origin = f"as {spec.name} has in the registry" if is_registered else "--classes, or classes=…"
     return WeightsMismatchError(
         f"{source} has {count} classes (its classifier {copy.where}{key} is {list(copy.tensors[key].shape)}), "
-        f"expected {classes} classes",
+        f"but {classes} were asked for ({origin})",
         source=source,
         hint=fine_tuned_as(spec.name, count, source),
         missing=wanted.missing,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import nn
 
-from bcos_sdk.registry import ModelSpec, derive, model_registry
+from bcos_sdk.registry import ModelSpec, model_registry
 from bcos_sdk.weights._candidates import find_candidates
 from bcos_sdk.weights._checkpoint import read_checkpoint
 from bcos_sdk.weights._download import weights_file
@@ -30,9 +30,8 @@ def load_model(
     not that of the registry. `load_fine_tuned` reads it from the file, and the labels too.
     """
     spec = model_registry().find(model) if isinstance(model, str) else model
-    spec = spec if classes is None else derive(spec, classes=classes)
     path = weights_file(spec) if weights is None else Path(weights)
-    return load_fine_tuned(spec, path, classes=spec.architecture.classes, prefer_ema=prefer_ema).network
+    return load_fine_tuned(spec, path, classes=classes or spec.architecture.classes, prefer_ema=prefer_ema).network
 
 
 def load_weights(network: nn.Module, path: Path | str, *, name: str, prefer_ema: bool = True) -> str:

@@ -38,7 +38,7 @@ def explain_difference(
     fits: _Fits,
 ) -> str:
     """One or two sentences: what to change, with values if they are known, else what could differ."""
-    if fits(1 / (1 + np.exp(-ours))) or fits(np.exp(ours - ours.max()) / np.exp(ours - ours.max()).sum()):
+    if any(fits(probabilities) for probabilities in _probabilities(ours)):
         return "The file has probabilities. Save the logits, before the sigmoid or the softmax."
     if line := _fit_line(ours, expected.logits, fits):
         return _logit_layer_advice(module, *line, expected.logits)
@@ -57,6 +57,13 @@ def explain_difference(
     )
 
 
+def _probabilities(logits: _Array) -> tuple[_Array, _Array]:
+    """Sigmoid and softmax of the logits."""
+    with np.errstate(over="ignore"):
+        exponentials = np.exp(logits - logits.max())
+        return 1 / (1 + np.exp(-logits)), exponentials / exponentials.sum()
+
+
 def _fit_line(ours: _Array, expected: _Array, fits: _Fits) -> tuple[float, float] | None:
     """(a, c) with expected = a·ours + c and a > 0, within the tolerance; a = 1 if a constant is enough."""
     shift = float((expected - ours).mean())
@@ -72,7 +79,8 @@ def _fit_line(ours: _Array, expected: _Array, fits: _Fits) -> tuple[float, float
 
 def _logit_layer_advice(module: nn.Module, slope: float, offset: float, expected: _Array) -> str:
     layer = next((part for part in module.modules() if type(part).__name__ == "LogitLayer"), None)
-    relation = f"Your logits are {slope:.6g} · ours {'+' if offset >= 0 else '−'} {abs(offset):.6g}"
+    multiple = "ours" if slope == 1.0 else f"{slope:.6g} · ours"
+    relation = f"Your logits are {multiple} {'+' if offset >= 0 else '−'} {abs(offset):.6g}"
     doubt = " Two classes always fit a line, so check that these values are yours." if expected.size == 2 else ""
     if layer is None:
         return f"{relation}: the temperature or the bias of the logits differs.{doubt}"
