@@ -108,9 +108,8 @@ def _rounded(value: float, usual: tuple[float, ...]) -> str:
     for candidate in usual:
         if abs(value - candidate) <= 1e-3 * max(1.0, abs(candidate)):
             return f"{candidate:.10g}"
-    return next(
-        text for digits in range(1, 9) if abs(float(text := f"{value:.{digits}g}") - value) <= 5e-4 * abs(value)
-    )
+    candidates = (float(f"{value:.{digits}g}") for digits in range(1, 9))
+    return f"{next(short for short in candidates if abs(short - value) <= 5e-4 * abs(value)):.8g}"
 
 
 def _other_preprocessings(spec: InputSpec) -> Iterator[tuple[str, InputSpec]]:

@@ -34,8 +34,8 @@ _Array: TypeAlias = npt.NDArray[Any]
 # default (11 bits), which gives up to about 1e-3. A graph in fp16 may differ from torch by 2e-2 (see the limits of
 # `Trial`). A wrong bias, temperature or resize changes logits by much more than that.
 _TOLERANCES: dict[GraphPrecision, float] = {"fp32": 2e-3, "fp16": 2e-2}
-# Adding the logit bias in float32 loses digits of small logits.
-_ROUNDING = 1e-5
+# Adding a large logit bias in float32 loses digits of small logits: 6e-8 of the bias.
+_ROUNDING = 1e-6
 _HOW = "Write it with np.savez('expected.npz', image=image, logits=logits): see docs/own_module.md."
 
 
