@@ -32,13 +32,13 @@ def make_module(model: str) -> Any:
     import torch
 
     with _current_folder_on_path():
-        with _faults_of(model, "cannot be imported"):
+        with _faults_of(model, "cannot import"):
             found = _find(model)
         if isinstance(found, torch.nn.Module):
             return found.eval()
         if not callable(found):
             raise FactoryError(
-                f"{model} is a {type(found).__name__}, expected a torch module or a function that returns one",
+                f"{model} has the type {type(found).__name__}, expected a torch module or a function that returns one",
                 source=model,
                 hint="Name a function without arguments: package.module:function.",
             )
@@ -112,9 +112,10 @@ def _faults_of(model: str, what: str) -> Iterator[None]:
     except BaseException as error:  # a script may also call sys.exit() when it is imported
         missing = isinstance(error, ModuleNotFoundError) and model.startswith(str(error.name))
         hint = "Run the command in the folder that contains the module, or install its package." if missing else None
+        what_failed = f"{what} {model}" if what.startswith("cannot") else f"{model} {what}"
         reason = traceback.format_exception_only(error)[-1].strip()
         raise FactoryError(
-            "\n".join([f"{model} {what}: {reason}", *_own_line(error)]), source=model, hint=hint
+            "\n".join([f"{what_failed}: {reason}", *_own_line(error)]), source=model, hint=hint
         ) from error
 
 

@@ -159,7 +159,8 @@ def test_another_number_of_logits_is_an_error(tmp_path: Path) -> None:
 
 def test_the_figures_can_be_a_file(tmp_path: Path) -> None:
     path = tmp_path / "expected.npz"
-    np.savez(path, **expected(Small()))
+    figures = expected(Small())
+    np.savez(path, image=figures["image"], logits=figures["logits"])
     run(tmp_path / "b", Small(), path)
     assert read_expectation(path).is_photograph
     figures = expected(Small(), photograph=False)

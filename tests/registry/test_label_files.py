@@ -64,5 +64,5 @@ def test_a_file_that_does_not_exist_is_an_input_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["imagenet", "cifar10"])
 def test_the_label_sets_are_valid_files(tmp_path: Path, name: str) -> None:
-    names = load_labels(name)  # type: ignore[arg-type]
+    names = load_labels(name)
     assert read_labels(write(tmp_path, "\n".join(names).encode())) == names
