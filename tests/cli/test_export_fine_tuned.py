@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torchvision.transforms import CenterCrop, Compose, Resize, ToTensor
 from bcos_sdk import Client
 from bcos_sdk.bundle import find_bundle, open_bundle
 from bcos_sdk.cli import main
+from bcos_sdk.exporters import read_expectation
 from bcos_sdk.models import build_model
 from bcos_sdk.registry import builtin_registry, derive
 
@@ -91,6 +93,21 @@ def test_a_lightning_checkpoint_of_the_public_package(public: Any, tmp_path: Pat
     assert "probability" in assumed
     assert "bias" not in assumed
     assert "resize" not in assumed
+
+
+def test_the_lines_of_the_documentation_write_the_file_to_expect(
+    public: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The three lines run as printed with the network, the transform and the photograph of the user."""
+    monkeypatch.chdir(tmp_path)
+    Image.fromarray(PHOTOGRAPH).save("photo.jpg")
+    text = (Path(__file__).parents[2] / "docs" / "own_module.md").read_text("utf-8")
+    (lines,) = re.findall(r"```py\n(.*?)```", text, re.DOTALL)
+    assert lines.count("\n") == 3
+    exec(lines, {"Image": Image, "np": np, "network": public, "transform": public.transform})
+    expectation = read_expectation("expected.npz")
+    expectation.check_module(public, builtin_registry()["resnet18"].input)
+    assert expectation.is_photograph
 
 
 def test_expected_logits_that_differ_are_exit_code_3(public: Any, tmp_path: Path) -> None:
