@@ -143,7 +143,7 @@ def export(
     _ = choices.label_names if spec is None else choices.applied_to(spec)  # wrong options are reported first
     known_as = name or model.replace(":", ".")
     stored = name or (known_as if precision == "fp32" else f"{known_as}-{precision}")
-    target = output or store_dir() / stored
+    target = output or store_dir() / _checked(stored)
     _check_target(target, force=force, in_store=output is None)
     capability_list = list(split_list(capabilities or ""))
     from bcos_sdk.exporters import export as export_module
@@ -189,6 +189,14 @@ def _check_combinations(model: str, given: dict[str, Any]) -> None:
         used |= {_option(key): given[key] for key in ("random_weights", "logit_bias", "temperature")}
         if names := [name for name in _FOR_REGISTRY_MODELS if used[name] not in (None, False, (), {})]:
             raise click.UsageError(f"{', '.join(names)} cannot be used with {model}: the factory makes the network")
+
+
+def _checked(stored: str) -> str:
+    """The default name in the store. Names of modules and of registry entries may have characters that it refuses."""
+    try:
+        return check_name(stored)
+    except InputError as error:
+        raise click.UsageError(f"{error} Pass a name with --name, or a folder with -o.") from error
 
 
 def _option(parameter: str) -> str:

@@ -55,13 +55,21 @@ class Candidate:
 def find_candidates(checkpoint: Mapping[str, Any], wanted: State) -> list[Candidate]:
     """Return each dict of tensors in the checkpoint, once per prefix that can be removed to give wanted keys.
 
-    A dict without any wanted key becomes one candidate with its keys unchanged, so that an error can describe it.
+    If all wanted keys begin with the same part (`0.` of a network in a Sequential), the file may lack it. A dict
+    without any wanted key becomes one candidate with its keys unchanged, so that an error can describe it.
     """
     candidates = []
+    outer = _shared_part(wanted)
     for where, tensors in _tensor_dicts(checkpoint):
-        prefixes = Counter(key[:cut] for key in tensors for cut in _cuts(key) if key[cut:] in wanted)
-        for prefix, _ in prefixes.most_common(_PREFIXES_TRIED) or [("", 0)]:
-            copy = {key[len(prefix) :]: tensors[key] for key in tensors if key.startswith(prefix)}
+        found = [
+            (prefix, added)
+            for added in dict.fromkeys(("", outer))
+            for prefix, _ in Counter(
+                key[:cut] for key in tensors for cut in _cuts(key) if added + key[cut:] in wanted
+            ).most_common(_PREFIXES_TRIED)
+        ]
+        for prefix, added in found or [("", "")]:
+            copy = {added + key[len(prefix) :]: tensors[key] for key in tensors if key.startswith(prefix)}
             candidates.append(Candidate.of(where + prefix, copy, wanted))
     return candidates
 
@@ -96,6 +104,12 @@ def _names_an_average(name: str) -> bool:
     """Whether a name has the word or camelCase part `ema` or `swa` (not as in `schema`), or `averag` or `shadow`."""
     words = {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
     return bool(words & {"ema", "swa"}) or bool(re.search("averag|shadow", name.lower()))
+
+
+def _shared_part(wanted: State) -> str:
+    """The first part of all keys, with its dot; empty if they begin with different parts."""
+    first = {key.partition(".")[0] for key in wanted}
+    return f"{first.pop()}." if len(first) == 1 else ""
 
 
 def _cuts(key: str) -> list[int]:

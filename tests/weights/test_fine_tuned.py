@@ -75,6 +75,18 @@ def test_a_network_of_the_public_package_gives_its_own_logits(tmp_path: Path, pu
     assert not tuned.network.training
 
 
+@pytest.mark.parametrize("inner", [True, False])
+def test_a_transformer_may_be_saved_with_or_without_its_logit_layer(tmp_path: Path, inner: bool) -> None:
+    """In the public package it is the first part of a Sequential whose second part is the logit layer."""
+    public = reference.build("simple_vit_ti_patch16_224", num_classes=7).eval()
+    path = saved(tmp_path, prefixed("model.", (public[0] if inner else public).state_dict()))
+    tuned = load_fine_tuned("simple_vit_ti_patch16_224", path)
+    rgb = torch.rand(1, 3, 64, 64)
+    images = torch.cat([rgb, 1 - rgb], dim=1)
+    with torch.no_grad():
+        torch.testing.assert_close(tuned.network(images), public(images), rtol=1e-5, atol=1e-5)
+
+
 def small_state(classes: int = 7) -> State:
     return build_model(derive(builtin_registry()[SMALL], classes=classes)).state_dict()
 
