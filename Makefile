@@ -18,7 +18,7 @@ BINDINGS := tensorrt-cu12-bindings tensorrt-cu13-bindings
 
 demo: $(READY)  ## export the built-in model and explain the sample photographs
 	$(BIN)/bcos-sdk export cifar10_resnet18_w16 --force -o out/demo
-	$(BIN)/bcos-sdk predict samples --explain --report --model out/demo --out out/report
+	$(BIN)/bcos-sdk predict samples --explain --report --model out/demo --out out/report --overwrite
 	@echo && echo "Now open out/report/report.html in a browser."
 
 test: lint  ## lint and all tests except the full-size ones

@@ -14,7 +14,6 @@ _EXTRA_OF_MODULE = {
     "bcos": "bench",
     "cuda.bindings": "trt",
     "einops": "bench",
-    "filelock": "export",
     "matplotlib": "bench",
     "onnx": "export",
     "onnxruntime": "cpu",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,9 +11,10 @@ from uuid import uuid4
 
 from bcos_sdk.errors import OutputError
 
-__all__ = ["atomic_write", "output_file", "sha256_of"]
+__all__ = ["atomic_write", "output_file", "remove_leftovers", "sha256_of"]
 
 _CHUNK = 1 << 20
+_PARTIAL = re.compile(r"\.[0-9a-f]{32}\.partial")
 
 
 @contextmanager
@@ -29,6 +31,20 @@ def atomic_write(path: Path, *, locked: bool = False) -> Iterator[Path]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> int:
+    """Remove the partial files that a killed process left in a folder, and return their number.
+
+    Call this only if no other process writes to the folder.
+    """
+    try:
+        names = [entry.name for entry in folder.iterdir() if _PARTIAL.fullmatch(entry.name) and entry.is_file()]
+    except OSError:  # the folder does not exist, or may not be read
+        return 0
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+    return len(names)
 
 
 @contextmanager

@@ -38,7 +38,9 @@ __all__ = [
     "EXPLAIN_OUTPUTS",
     "IMAGE",
     "LOGITS",
+    "MANIFEST_METADATA",
     "MOST_RANKS",
+    "ONNX_OPERATORS",
     "PREDICT_INPUTS",
     "PREDICT_OUTPUTS",
     "TARGETS",
@@ -186,6 +188,8 @@ _PER_TARGET = {port.name for port in EXPLAIN_OUTPUTS if port.per_target}
 
 EXPLAIN_METADATA = "bcos.explain"
 """Key of an explain graph's ONNX metadata; its value is JSON with the names of the bias terms."""
+MANIFEST_METADATA = "bcos.manifest"
+"""Key of every graph's ONNX metadata; its value is the digest of the manifest that the graph was exported with."""
 
 
 @dataclass(frozen=True)
@@ -244,6 +248,18 @@ def explain_grid_by_rows(run: Callable[[Floats, Integers], Arrays], images: Floa
         name: (np.stack if name in _PER_TARGET else np.concatenate)([outputs[name] for outputs in runs])
         for name in runs[0]
     }
+
+
+# fmt: off
+ONNX_OPERATORS = frozenset({
+    "Abs", "Add", "ArgMax", "AveragePool", "Cast", "Concat", "Conv", "ConvTranspose", "Cos", "DepthToSpace",
+    "Div", "Equal", "Exp", "Expand", "GatherElements", "Greater", "Less", "Log", "MatMul", "Max", "MaxPool",
+    "Min", "Mul", "Neg", "Pad", "Pow", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean",
+    "ReduceSum", "Relu", "Reshape", "Shape", "Sigmoid", "Sin", "Slice", "Softmax", "Sqrt", "Squeeze", "Sub",
+    "Tanh", "TopK", "Transpose", "Unsqueeze", "Where",
+})
+# fmt: on
+"""Every ONNX operator that an exported graph may contain. A graph with another one is not opened."""
 
 
 # --------------------------------------------------------------------------------------------- encoding of targets

@@ -40,6 +40,8 @@ BcosError
 │   ├── MissingArrayError
 │   └── ImagesFailedError
 └── OutputError                  a file that cannot be written
+    ├── OutputExistsError
+    └── OutputInUseError
 
 `code` is part of the public interface and never changes its meaning. `retryable` says whether the same call may
 succeed later. `exit_code` is what the command line returns.
@@ -84,6 +86,8 @@ __all__ = [
     "NotDynamicLinearError",
     "OutOfMemoryError",
     "OutputError",
+    "OutputExistsError",
+    "OutputInUseError",
     "ParityError",
     "QueueFullError",
     "RegistryError",
@@ -474,3 +478,17 @@ class OutputError(BcosError):
     """A file cannot be written, for example because the disk is full or the folder is read-only."""
 
     code = "output_failed"
+
+
+class OutputExistsError(OutputError):
+    """The output folder has the record of an earlier run, and neither to continue nor to overwrite it was asked for."""
+
+    code = "output_exists"
+    exit_code = 2
+
+
+class OutputInUseError(OutputError):
+    """Another run writes to the output folder; the message says which."""
+
+    code = "output_in_use"
+    retryable = True

@@ -1,20 +1,19 @@
-"""Draw the pictures of an explained image, at least 224 pixels wide and high."""
+"""The pictures of a run: written to files, or made sharper for the report."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 from bcos_sdk import pictures
 from bcos_sdk._files import atomic_write
 from bcos_sdk.bundle import Manifest
 from bcos_sdk.errors import BcosError, OutputError
-from bcos_sdk.images import ImageSource, enlarged_input, load_image
+from bcos_sdk.images import ImageSource, load_image
 from bcos_sdk.limits import Limits
 from bcos_sdk.results import Explained, Explanation
 
@@ -25,40 +24,31 @@ PICTURES = ("overlay", "rgba", "heatmap", "npz")
 
 @dataclass(frozen=True)
 class Artist:
-    """Draws at the size of the network's input, or at a multiple of it if a side is shorter than 224 pixels."""
+    """Draws the results of one model."""
 
     manifest: Manifest
+    ranked: bool = True
+    """Whether the explanations are of the most likely classes of each image; else of targets that the user chose."""
 
-    @property
-    def times(self) -> int:
-        return pictures.enlargement(self.manifest.input.size)
+    def sharpened(self, source: ImageSource, explained: Explained, side: int) -> Explained:
+        """The same result with a display of at least `side` pixels, read from the file if that has more pixels."""
+        first = explained.explanations[0]
+        factor = pictures.enlargement(self.manifest.input.size, side)
+        if factor <= len(first.display) // len(first.image):
+            return explained
+        try:
+            loaded = load_image(source, explained.source, self.manifest.input, Limits(), enlarge=factor)
+        except BcosError:  # the file is gone
+            return explained
+        if loaded.display is None or not np.array_equal(loaded.pixels, first.image):  # or has changed
+            return explained
+        arrays = {"display": loaded.display}
+        sharp = tuple(one.model_copy(update={"arrays": one.arrays | arrays}) for one in explained.explanations)
+        return explained.model_copy(update={"explanations": sharp})
 
-    def image(self, source: ImageSource, explanation: Explanation) -> Image.Image:
-        """Return the part of the image that is the network's input, at the resolution of the file if that is higher."""
-        if self.times > 1:
-            larger = enlarged_input(self.manifest.input, self.times)
-            try:
-                return Image.fromarray(load_image(source, explanation.source, larger, Limits()).pixels)
-            except BcosError:  # the file has changed, or the model does not resize
-                pass
-        return pictures.enlarge(Image.fromarray(explanation.image), self.times)
-
-    def overlay(self, explanation: Explanation, image: Image.Image) -> Image.Image:
-        """Draw the heat map over the picture that `image` returned."""
-        return explanation.overlay(on=image)
-
-    def rgba(self, explanation: Explanation) -> Image.Image:
-        return pictures.enlarge(explanation.rgba(smooth=pictures.smoothing_window(self.times)), self.times)
-
-    def heatmap(self, explanation: Explanation) -> Image.Image:
-        return pictures.enlarge(explanation.heatmap(), self.times)
-
-    def save(self, source: ImageSource, explained: Explained, kinds: tuple[str, ...], stem: Path) -> list[str]:
+    def save(self, explained: Explained, kinds: tuple[str, ...], stem: Path) -> list[str]:
         """Write the pictures of every explanation to files that begin with `stem`. Return their names."""
         names: list[str] = []
-        image = cache(
-            lambda: self.image(source, explained.explanations[0])
-        )  # the same for all explanations; not every kind needs it
         try:
             if kinds:
                 stem.parent.mkdir(parents=True, exist_ok=True)
@@ -66,19 +56,20 @@ class Artist:
                 part = f".{number}" if len(explained.explanations) > 1 else ""
                 for kind in kinds:
                     path = stem.with_name(f"{stem.name}{part}.{kind if kind == 'npz' else f'{kind}.png'}")
-                    self._save_one(explanation, image, kind, path)
+                    _save_one(explanation, kind, path)
                     names.append(path.name)
         except OSError as error:
             raise output_error(stem, error) from error
         return names
 
-    def _save_one(self, explanation: Explanation, image: Callable[[], Image.Image], kind: str, path: Path) -> None:
-        if kind == "npz":
-            explanation.save(path)
-            return
-        drawn = self.overlay(explanation, image()) if kind == "overlay" else getattr(self, kind)(explanation)
-        with atomic_write(path) as aside:
-            drawn.save(aside, "PNG")
+
+def _save_one(explanation: Explanation, kind: str, path: Path) -> None:
+    if kind == "npz":
+        explanation.save(path)
+        return
+    drawn: Image.Image = getattr(explanation, kind)()
+    with atomic_write(path) as aside:
+        drawn.save(aside, "PNG")
 
 
 def output_error(path: Path, error: OSError) -> OutputError:

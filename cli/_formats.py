@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from bcos_sdk._extras import require
 from bcos_sdk._files import atomic_write
@@ -60,17 +61,19 @@ def rows_of(result: Prediction | Explained | Failure) -> Iterator[dict[str, Any]
 
 def csv_rows(result: Prediction | Explained | Failure | None) -> str:
     """Return the rows of a result as CSV text; for None, the header."""
+    rows = [dict(zip(COLUMNS, COLUMNS, strict=True))] if result is None else rows_of(result)
+    return "".join(map(_csv_row, rows))
+
+
+def _csv_row(row: dict[str, Any]) -> str:
     file = io.StringIO()
-    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-    if result is None:
-        writer.writeheader()
-    else:
-        writer.writerows(rows_of(result))
-    return file.getvalue()
+    # Python quotes a carriage return, which a file name may have, only if it is part of the line end.
+    csv.DictWriter(file, COLUMNS, lineterminator="\r\n").writerow(row)
+    return file.getvalue().removesuffix("\r\n") + "\n"
 
 
-def write_parquet(results: Iterable[Prediction | Explained | Failure], path: Path) -> None:
-    """Write a table with typed columns, atomically."""
+def write_parquet(results: Iterable[Prediction | Explained | Failure], target: Path | IO[bytes]) -> None:
+    """Write a table with typed columns to a file, atomically, or to a binary stream."""
     require("pyarrow", purpose="Writing Parquet")
     import pyarrow as arrow
     from pyarrow import parquet
@@ -80,7 +83,8 @@ def write_parquet(results: Iterable[Prediction | Explained | Failure], path: Pat
     schema = arrow.schema(
         [(name, kinds.get(name, arrow.string() if name in texts else arrow.float64())) for name in COLUMNS]
     )
-    with atomic_write(path) as partial, parquet.ParquetWriter(partial, schema) as writer:
+    place = atomic_write(target) if isinstance(target, Path) else nullcontext(target)
+    with place as file, parquet.ParquetWriter(file, schema) as writer:
         for result in results:
             rows = [{name: row.get(name) for name in COLUMNS} for row in rows_of(result)]
             writer.write_table(arrow.Table.from_pylist(rows, schema))

@@ -1,61 +1,178 @@
-"""Append-only file of JSON records, one per line, from which an interrupted run can resume."""
+"""Append-only file of JSON lines by name, from which an interrupted run can resume. Damaged lines are skipped."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Generic, Protocol, TypeVar
 
-__all__ = ["Journal"]
+from pydantic import ValidationError
+from typing_extensions import Self
+
+from bcos_sdk._files import atomic_write
+from bcos_sdk.cli._terminal import print_message
+from bcos_sdk.errors import first_faults
+
+__all__ = ["DamageReport", "Journal"]
+
+_INCOMPLETE = "it is incomplete"
+"""The reason why the last line is damaged if the process was killed or the disk was full."""
+_MOST_REPORTED = 10
 
 
-class Journal:
-    """`with Journal(path, keep=True) as journal:` append records by name. Without `keep` the file is emptied first."""
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+    def model_dump(self) -> dict[str, Any]: ...
+    @classmethod
+    def model_validate(cls, obj: Any) -> Self: ...
 
-    def __init__(self, path: Path, *, keep: bool) -> None:
+
+Line = TypeVar("Line", bound=_Named)
+
+
+class Journal(Generic[Line]):
+    """Lines by name; of several lines with one name the last one counts. Memory holds only names and positions.
+
+    `load` reads the file, `append` adds a line, `compact` removes the lines that do not count. Only `append`, `clear`
+    and `compact` change the file.
+    """
+
+    def __init__(self, path: Path, kind: type[Line]) -> None:
         self._path = path
-        self._keep = keep
-        self._file: IO[str] | None = None
+        self._kind = kind
+        self._file: IO[bytes] | None = None
+        self._forget()
 
-    def __enter__(self) -> Journal:
-        if self._keep and self._path.exists():
-            self._drop_incomplete_line()
-        self._file = self._path.open("a" if self._keep else "w", encoding="utf-8")
-        return self
+    def _forget(self) -> None:
+        self._places: dict[str, int] = {}
+        self._lines = 0  # in the file, with those that do not count
+        self._end = 0  # where the next line begins
+        self._line_end_missing = False
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def load(self, report: Callable[[Path, int, str], None]) -> Iterator[Line]:
+        """Yield all valid lines in their order. `report(path, line number, reason)` is called for each damaged line."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            for number, text in enumerate(file, 1):
+                self._lines += 1
+                place, complete = self._end, text.endswith(b"\n")
+                try:
+                    line = self._parse(text)
+                except ValueError as error:
+                    report(self._path, number, _reason(error) if complete else _INCOMPLETE)
+                    self._end += len(text) if complete else 0  # the next line overwrites an incomplete one
+                    continue
+                self._end += len(text)
+                self._line_end_missing = not complete
+                self._places[line.name] = place
+                yield line
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[Line]:
+        """Yield the lines that count, in the order of the file."""
+        if not self._places:
+            return
+        with self._path.open("rb") as file:
+            for place in sorted(self._places.values()):
+                file.seek(place)
+                yield self._parse(file.readline())
+
+    def get(self, name: str) -> Line | None:
+        """The line of a name; None if there is none."""
+        place = self._places.get(name)
+        if place is None:
+            return None
+        with self._path.open("rb") as file:
+            file.seek(place)
+            return self._parse(file.readline())
+
+    def append(self, line: Line) -> None:
+        """Add a line. If this fails, the lines before it are unharmed."""
+        if self._file is None:
+            self._file = self._path.open("ab", buffering=0)  # a buffer would be written once more on closing
+            self._file.truncate(self._end)
+            if self._line_end_missing:
+                self._write(b"\n")
+                self._line_end_missing = False
+        text = _to_bytes(line.model_dump())
+        place = self._end
+        self._write(text)
+        self._places[line.name] = place
+        self._lines += 1
+
+    def clear(self) -> None:
+        """Remove all lines and the file."""
+        self.close()
+        self._path.unlink(missing_ok=True)
+        self._forget()
+
+    def compact(self) -> None:
+        """Remove the lines that do not count, atomically. Afterwards the file has one line per name."""
+        self.close()
+        if self._lines == len(self._places):
+            return
+        moved: dict[str, int] = {}
+        with atomic_write(self._path) as partial, partial.open("xb") as file, self._path.open("rb") as source:
+            for name, place in sorted(self._places.items(), key=lambda item: item[1]):
+                moved[name] = file.tell()
+                source.seek(place)
+                file.write(source.readline().removesuffix(b"\n") + b"\n")
+            self._end = file.tell()
+        self._places, self._lines, self._line_end_missing = moved, len(moved), False
+
+    def close(self) -> None:
         if self._file is not None:
             self._file.close()
+            self._file = None
 
-    def append(self, name: str, record: dict[str, Any]) -> None:
+    def _parse(self, text: bytes) -> Line:
+        """Raise a `ValueError` if this is no valid line."""
+        try:
+            return self._kind.model_validate(json.loads(text))
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+
+    def _write(self, text: bytes) -> None:
         assert self._file is not None
-        self._file.write(json.dumps({"name": name, **record}, ensure_ascii=False) + "\n")
-        self._file.flush()
+        rest = memoryview(text)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        self._end += len(text)
 
-    def records(self) -> Iterator[dict[str, Any]]:
-        """Yield the last record of each name, in the order of the file."""
-        last_lines = {name: number for number, name in enumerate(self._names())}
-        with self._path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines):
-                record = json.loads(line)
-                if last_lines[record["name"]] == number:
-                    yield record
 
-    def _names(self) -> Iterator[str]:
-        with self._path.open(encoding="utf-8") as lines:
-            for line in lines:
-                yield json.loads(line)["name"]
+def _to_bytes(document: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(document, ensure_ascii=False).encode("utf-8") + b"\n"
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return json.dumps(document).encode("ascii") + b"\n"
 
-    def _drop_incomplete_line(self) -> None:
-        """Remove the last line if it is incomplete, because the process was killed or the disk was full."""
-        with self._path.open("rb+") as file:
-            complete = 0
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                complete += len(line)
-            file.truncate(complete)
+
+def _reason(error: ValueError) -> str:
+    if isinstance(error, ValidationError):
+        return first_faults(error)
+    return "it is not JSON"
+
+
+@dataclass
+class DamageReport:
+    """Prints the first damaged lines of journals one by one, then the number of the others; or only counts them."""
+
+    shown: bool
+    count: int = 0
+    complete_lines: int = 0
+
+    def add(self, path: Path, number: int, reason: str) -> None:
+        self.count += 1
+        self.complete_lines += reason != _INCOMPLETE
+        if self.shown and self.count <= _MOST_REPORTED:
+            print_message(f"line {number} of {path} is damaged and skipped: {reason}", label="warning:")
+
+    def end(self) -> None:
+        if self.shown and self.count > _MOST_REPORTED:
+            print_message(f"{self.count - _MOST_REPORTED:,} more lines are damaged and skipped", label="warning:")

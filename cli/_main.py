@@ -14,22 +14,59 @@ from bcos_sdk.cli._export_command import export
 from bcos_sdk.cli._inspect_command import inspect
 from bcos_sdk.cli._models_command import models
 from bcos_sdk.cli._predict_command import predict
+from bcos_sdk.cli._signals import exit_code_of, watch_signals
+from bcos_sdk.cli._terminal import print_error
 from bcos_sdk.cli._validate_command import validate
 from bcos_sdk.cli.benchmark import benchmark
-from bcos_sdk.errors import BcosError
+from bcos_sdk.errors import BcosError, OutputError
 
 __all__ = ["main"]
 
 
 class _Group(click.Group):
-    """Prints a `BcosError` to stderr and exits with its exit code."""
+    """Prints every error to stderr as one message, and exits with its exit code."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command. Interrupts and failed writes to stdout end it without a traceback."""
+        with watch_signals() as interrupts:
+            try:
+                return super().main(*args, **extra)
+            except KeyboardInterrupt as interrupt:
+                sys.exit(exit_code_of(interrupt))
+            except OSError as error:
+                sys.exit(_report_failed_write(error))
+            except SystemExit as end:
+                if interrupts.received is not None and end.code in (0, None):
+                    sys.exit(exit_code_of(interrupts.received))
+                raise
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except BcosError as error:
-            click.echo(f"{click.style('error', fg='red')} [{error.code}]: {error}", err=True)
+            _print_error(error)
             ctx.exit(error.exit_code)
+        except KeyboardInterrupt as interrupt:  # click would report it as "Aborted!" with exit code 1
+            click.echo(str(interrupt) or "interrupted", err=True)
+            ctx.exit(exit_code_of(interrupt))
+
+
+def _print_error(error: BcosError) -> None:
+    print_error(error.code, str(error), error.source)
+
+
+def _report_failed_write(error: OSError) -> int:
+    """Print the error of a write that no command has handled, and return the exit code.
+
+    Writes to files raise an `OutputError` with the name of the file. Without a name, this is stdout.
+    """
+    if error.filename is None:
+        sys.stdout = None  # Python would try to write the rest again when it ends
+    what = "to stdout" if error.filename is None else str(error.filename)
+    hint = "Free some space, or write to another place."
+    failure = OutputError(f"cannot write {what}: {error.strerror or error}", hint=hint)
+    _print_error(failure)
+    return failure.exit_code
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,124 +1,199 @@
-"""The output folder of a run: pictures, results.jsonl, report page. Pictures and page are written atomically."""
+"""The output folder of a run: pictures, results.jsonl, report page, table. A finished record is never lost."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
 from types import TracebackType
-from typing import TypeAlias
 
+from bcos_sdk._files import remove_leftovers
+from bcos_sdk.cli._content import Content
 from bcos_sdk.cli._drawings import Artist, output_error
+from bcos_sdk.cli._folder_lock import FolderLock
+from bcos_sdk.cli._formats import write_parquet
 from bcos_sdk.cli._image_files import ImageFile
-from bcos_sdk.cli._journal import Journal
+from bcos_sdk.cli._journal import DamageReport, Journal
+from bcos_sdk.cli._output_names import REPORT, REPORT_ENTRIES, RESULTS, TABLE, is_output_name
+from bcos_sdk.cli._output_options import OutputOptions, Start
+from bcos_sdk.cli._plan import EarlierRun, Plan, Task, path_text
 from bcos_sdk.cli._report import report_entry, write_report
-from bcos_sdk.results import Explained, Failure, Prediction
+from bcos_sdk.cli._run_record import ReportLine, Result, RunRecord, Work, file_inside
+from bcos_sdk.cli._terminal import count_of
+from bcos_sdk.errors import OutputExistsError
+from bcos_sdk.results import Explained
 
-__all__ = ["Output", "OutputOptions", "Result"]
-
-Result: TypeAlias = "Prediction | Explained | Failure"
-_KINDS: dict[str, type[Prediction] | type[Explained] | type[Failure]] = {
-    kind.__name__: kind for kind in (Prediction, Explained, Failure)
-}
-
-
-@dataclass(frozen=True)
-class OutputOptions:
-    """The folder, and what is written to it besides results.jsonl."""
-
-    folder: Path
-    explained: bool = False
-    pictures: tuple[str, ...] = ()
-    report: bool = False
-    resume: bool = False
+__all__ = ["Output"]
 
 
 class Output:
-    """`with Output(options, artist) as output:` write each result. `resume` keeps the results of an earlier run."""
+    """`with Output(…) as output:` make a plan, write the result of each task, and finish.
 
-    def __init__(self, options: OutputOptions, artist: Artist) -> None:
+    The folder is locked meanwhile. Nothing of an earlier run is changed before the first result of this run.
+    """
+
+    def __init__(self, options: OutputOptions, artist: Artist, work: Work) -> None:
         self._options = options
         self._artist = artist
-        self._model = f"{artist.manifest.model.name} {artist.manifest.model.weights_sha256[:16]}"
-        self._results = Journal(options.folder / "results.jsonl", keep=options.resume)
-        self._report = Journal(options.folder / ".report.jsonl", keep=options.resume)
-        self._stack = ExitStack()
+        self._work = work
+        self._lock = FolderLock(options.folder)
+        self._results = Journal(self._path(RESULTS), RunRecord)
+        self._report = Journal(self._path(REPORT_ENTRIES), ReportLine)
+        self._drawn: dict[str, str] = {}  # the key of each image in the report
+        self._earlier = EarlierRun(options.folder, self._results, work, self._drawn if options.report else None)
+        self._begun = False
 
     @property
     def folder(self) -> Path:
         return self._options.folder
 
-    @property
-    def report_wanted(self) -> bool:
-        return self._options.report
-
-    @property
-    def weights_wanted(self) -> bool:
-        """Whether the pictures or files need W(x). It is large, so it is fetched only then."""
-        return self._options.report or bool({"rgba", "npz"} & set(self._options.pictures))
-
     def __enter__(self) -> Output:
         try:
-            self._options.folder.mkdir(parents=True, exist_ok=True)
-            self._stack.enter_context(self._results)
-            if self._options.report:
-                self._stack.enter_context(self._report)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+            try:
+                self._options.refuse_record()
+                self._load()
+            except BaseException:
+                self._lock.release()
+                raise
         except OSError as error:
-            raise output_error(self._options.folder, error) from error
+            raise output_error(self.folder, error) from error
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.close()
+        self._results.close()
+        self._report.close()
+        self._lock.release()
 
-    def finished(self) -> set[str]:
-        """Return the names of the images that need no new run: same model, and all requested outputs exist."""
-        if not self._options.resume:
-            return set()
-        drawn = {record["name"] for record in self._report.records()} if self._options.report else None
-        kind = Explained.__name__ if self._options.explained else Prediction.__name__
-        return {
-            record["name"]
-            for record in self._results.records()
-            if record["kind"] == kind
-            and record["model"] == self._model
-            and set(self._options.pictures) <= {_picture_kind(file) for file in record["files"]}
-            and (drawn is None or record["name"] in drawn)
-        }
-
-    def write(self, image: ImageFile, result: Result) -> None:
-        """Write the pictures, then the record, so that the files of each record exist."""
-        files: list[str] = []
+    def plan(self, images: Sequence[ImageFile]) -> Plan:
+        """Decide which images have to be processed, and remove what a killed run left where their files go."""
+        earlier = self._earlier
+        if self._options.start is not Start.RESUME:
+            earlier = EarlierRun(self.folder, Journal(self._path(RESULTS), RunRecord), self._work)
+        plan = earlier.plan(images)
+        names = {*self._earlier.name_of.values(), *(task.name for task in plan.tasks)}
         try:
-            if isinstance(result, Explained):
-                stem = self._options.folder / image.name
-                files = self._artist.save(image.path, result, self._options.pictures, stem)
-            if self._options.report:
-                self._report.append(image.name, report_entry(image.path, result, self._artist))
-            document = json.loads(result.to_json(arrays="omit"))
-            record = {"kind": type(result).__name__, "model": self._model, "files": files, "result": document}
-            self._results.append(image.name, record)
+            for folder in {self.folder, *((self.folder / name).parent for name in names)}:
+                remove_leftovers(folder)
         except OSError as error:
-            raise output_error(self._options.folder, error) from error
+            raise output_error(self.folder, error) from error
+        return plan
+
+    def write(self, task: Task, content: Content | None, result: Result) -> None:
+        """Write the pictures, then the record, so that the files of each record exist.
+
+        `content` is that of the file before the client read it.
+        """
+        try:
+            self._begin()
+            self._withdraw(task.name)
+            unchanged = content is not None and content.is_still_in(task.path)
+            record = RunRecord.of(
+                result,
+                name=task.name,
+                path=path_text(task.path),
+                image_sha256=content.sha256 if content is not None and unchanged else None,
+                work=self._work,
+                files=self._save_pictures(task, result),
+            )
+            if self._options.report:
+                entry = report_entry(task.path, result, self._artist)
+                self._report.append(ReportLine(name=task.name, key=record.key, entry=entry))
+                self._drawn[task.name] = record.key
+            self._results.append(record)
+        except OSError as error:
+            raise output_error(self.folder, error) from error
 
     def results(self) -> Iterator[Result]:
         """Yield all recorded results, including those of earlier runs."""
-        for record in self._results.records():
-            yield _KINDS[record["kind"]].model_validate(record["result"])
+        return (record.outcome for record in self._results)
 
-    def close_report(self, title: str) -> None:
-        """Write the report page of all recorded results."""
-        page = self.folder / "report.html"
-        if self._options.report:
-            try:
-                write_report(page, title, self._report.records())
-            except OSError as error:
-                raise output_error(page, error) from error
+    def finish(self) -> None:
+        """Write the report page and the table of all recorded results, and leave one line per image in the record."""
+        if self._options.start is Start.OVERWRITE and not self._begun:
+            return  # the folder still has the record of the earlier run
+        try:
+            if self._options.report:
+                self._write_report()
+            if self._options.table:
+                write_parquet(self.results(), self._path(TABLE))
+            self._results.compact()
+        except OSError as error:
+            raise output_error(self.folder, error) from error
 
+    def outdated(self) -> list[str]:
+        """The report or the table, if an earlier run wrote it and this run has changed the record but not it."""
+        kept = {REPORT: self._options.report, TABLE: self._options.table}
+        return [name for name, is_new in kept.items() if self._begun and not is_new and self._path(name).exists()]
 
-def _picture_kind(file: str) -> str:
-    """Return the kind of a file: "overlay" for "a.jpg.2.overlay.png", "npz" for "a.jpg.npz"."""
-    return file.removesuffix(".png").rpartition(".")[2]
+    def _path(self, name: str) -> Path:
+        return self.folder / name
+
+    def _load(self) -> None:
+        """Read the record. Damaged lines are reported if they matter."""
+        resumed = self._options.start is Start.RESUME
+        damage = DamageReport(shown=resumed)
+        for record in self._results.load(damage.add):
+            self._earlier.add(record)
+        if resumed and damage.complete_lines and not len(self._results):
+            raise OutputExistsError(
+                f"{self._path(RESULTS)} is not the record of a run",
+                source=str(self.folder),
+                hint="Choose another --out, or replace the file with --overwrite.",
+            )
+        if resumed and self._options.report:
+            for line in self._report.load(damage.add):
+                self._drawn[line.name] = line.key
+        damage.end()
+
+    def _begin(self) -> None:
+        """Before the first result is written: unless the earlier run is continued, remove what it wrote.
+
+        Its record is removed last. If this is interrupted, the record lists files that are missing, and these images
+        are done again.
+        """
+        if not self._begun and self._options.start is not Start.RESUME:
+            for record in self._results:
+                self._remove_files(record)
+            if self._path(REPORT_ENTRIES).exists():  # else the page is not ours
+                self._path(REPORT).unlink(missing_ok=True)
+            if len(self._results):
+                self._path(TABLE).unlink(missing_ok=True)
+            self._report.clear()
+            self._results.clear()
+        self._begun = True
+
+    def _withdraw(self, name: str) -> None:
+        """Before an image is done again: keep its result, but without files and without the hash of the image.
+
+        If this run is killed before the new record is written, the new files are then not taken for those of the old
+        record, which may be of another target.
+        """
+        record = self._results.get(name)
+        if record is not None and (record.files or self._options.report):
+            self._results.append(record.model_copy(update={"image_sha256": None, "files": ()}))
+            self._remove_files(record)
+
+    def _write_report(self) -> None:
+        """Write the page of all images whose entry belongs to their record. Another entry may be of another target."""
+        keys = {record.name: record.key for record in self._results}
+        count = sum(self._drawn.get(name) == key for name, key in keys.items())
+        title = f"{self._artist.manifest.model.name}: {count_of(count, 'image')}"
+        entries = ({"name": line.name, **line.entry} for line in self._report if keys.get(line.name) == line.key)
+        write_report(self._path(REPORT), title, entries)
+        self._report.compact()
+
+    def _remove_files(self, record: RunRecord) -> None:
+        for file in record.files:
+            path = file_inside(self.folder, file)
+            if path is not None and is_output_name(path.name):
+                path.unlink(missing_ok=True)
+
+    def _save_pictures(self, task: Task, result: Result) -> tuple[str, ...]:
+        """Write the pictures and arrays of a result. Return their paths relative to the folder."""
+        if not isinstance(result, Explained):
+            return ()
+        names = self._artist.save(result, self._options.pictures, self.folder / task.name)
+        return tuple(str(PurePosixPath(task.name).parent / name) for name in names)

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
-from bcos_sdk._progress import Progress
+from bcos_sdk._extras import require
 from bcos_sdk.bundle import builtin_bundle, latest_stored_bundle
 from bcos_sdk.cli._common import device_option, split_list, tf32_option, threads_option
 from bcos_sdk.cli._drawings import PICTURES, Artist
-from bcos_sdk.cli._formats import as_text, csv_rows, write_parquet
-from bcos_sdk.cli._image_files import ImageFile, find_images
-from bcos_sdk.cli._output import Output, OutputOptions, Result
-from bcos_sdk.errors import ImagesFailedError, IncompleteExplanationError
-from bcos_sdk.results import Failure
+from bcos_sdk.cli._image_files import find_images
+from bcos_sdk.cli._output import Output
+from bcos_sdk.cli._output_options import OutputOptions, Start
+from bcos_sdk.cli._predict_run import PredictRun
+from bcos_sdk.cli._run_record import Work
+from bcos_sdk.cli._terminal import count_of, print_message
 
 __all__ = ["predict"]
 
 
 _MODEL_VARIABLE = "BCOS_SDK_MODEL"
+_DEFAULT_OUT = Path("bcos-out")
 _FORMATS = click.Choice(["text", "jsonl", "csv", "parquet"])
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -58,9 +57,16 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str
 )
 @click.option("--out", type=_FOLDER, help="The output folder; default: bcos-out.")
 @click.option(
-    "--format", "form", type=_FORMATS, default="text", show_default=True, help="Format of the results on stdout."
+    "--format",
+    "form",
+    type=_FORMATS,
+    default="text",
+    show_default=True,
+    help="Format of the results on stdout. With an output folder, parquet is written to OUT/results.parquet instead.",
 )
-@click.option("--resume", is_flag=True, help="Continue an interrupted run; failed images are tried again.")
+@click.option("--resume", is_flag=True, help="Continue the run recorded in OUT; failed images are tried again.")
+@click.option("--overwrite", is_flag=True, help="Replace the run recorded in OUT.")
+@click.option("-0", "--null", is_flag=True, help="Names in lists (@FILE and -) are separated by NUL, not by line ends.")
 @device_option
 @threads_option
 @click.option("--max-batch", type=click.IntRange(1), help="Largest images x targets; default: that of the export.")
@@ -78,6 +84,8 @@ def predict(
     out: Path | None,
     form: str,
     resume: bool,
+    overwrite: bool,
+    null: bool,
     device: str,
     threads: int | None,
     max_batch: int | None,
@@ -94,30 +102,68 @@ def predict(
       bcos-sdk predict cat.jpg
       bcos-sdk predict images/ --explain --report
       bcos-sdk predict images/ --target 'cat vs dog' --save overlay,npz --out why
-      find . -name '*.png' | bcos-sdk predict - --format jsonl
+      find . -name '*.png' -print0 | bcos-sdk predict -0 - --format jsonl
     """
-    writes = bool(save or report or resume or form == "parquet")
-    images = find_images(sources)
+    if resume and overwrite:
+        raise click.UsageError("--resume and --overwrite cannot be used together")
+    if out is None and (save or report or resume or overwrite):
+        out = _DEFAULT_OUT
+    if form == "parquet":
+        _check_parquet(out)
+    found = find_images(sources, null=null, out=out)
+    options = OutputOptions(out or _DEFAULT_OUT, save, report, form == "parquet", _start(resume, overwrite))
+    if out is not None:
+        options.check_start()
     from bcos_sdk import Client
 
     chosen, reason = _choose_model(model)
+    explain = explain or bool(targets or save or report)
     with Client(chosen, device=device, threads=threads, max_batch=max_batch, tf32=tf32) as client:
-        click.echo(f"{client.manifest.model.name} ({reason}) on {client.device}, {len(images)} images", err=True)
-        explain = explain or bool(targets or save or report)
-        run = _Run(
+        output = None
+        if out is not None:
+            work = Work(
+                model=client.manifest.digest,
+                explain=explain,
+                targets=targets,
+                top_k=top_k or _default_top_k(explain),
+                tf32=tf32,
+                outputs=options.kinds,
+            )
+            output = Output(options, Artist(client.manifest, ranked=not targets), work)
+        second_class = report and not targets
+        run = PredictRun(
             client=client,
             explain=explain,
             targets=tuple(_target(text, client.labels) for text in targets),
-            top_k=top_k,
+            top_k=max(top_k or _default_top_k(explain), 2 if second_class else 1),
+            weights=options.weights_wanted,
             form=form,
-            output=Output(
-                OutputOptions(out or Path("bcos-out"), explain, save, report, resume), Artist(client.manifest)
-            )
-            if writes or out
-            else None,
+            output=output,
         )
-        run.process(images)
+        run.check_arguments()
+        images = count_of(len(found.images), "image")
+        print_message(f"{client.manifest.model.name} ({reason}) on {client.device}, {images}")
+        if skipped := found.skipped_text():
+            print_message(skipped)
+        run.process(found)
     ctx.exit(run.exit_code())
+
+
+def _check_parquet(out: Path | None) -> None:
+    """Raise an error if Parquet cannot be written, before the images are processed."""
+    require("pyarrow", purpose="Writing Parquet")
+    if out is None and sys.stdout.isatty():
+        raise click.UsageError(
+            "Parquet is binary and cannot be shown on a terminal: add `> results.parquet`, or --out DIR"
+        )
+
+
+def _start(resume: bool, overwrite: bool) -> Start:
+    return Start.RESUME if resume else Start.OVERWRITE if overwrite else Start.NEW
+
+
+def _default_top_k(explain: bool) -> int:
+    return 1 if explain else 5
 
 
 def _choose_model(model: str | None) -> tuple[str | Path, str]:
@@ -134,83 +180,3 @@ def _choose_model(model: str | None) -> tuple[str | Path, str]:
 
 def _target(text: str, labels: tuple[str, ...]) -> int | str:
     return int(text) if text.isdecimal() and text not in labels else text
-
-
-@dataclass
-class _Run:
-    """Processes images, prints each result, and counts the failures by error code."""
-
-    client: Any
-    explain: bool
-    targets: tuple[int | str, ...]
-    top_k: int | None
-    form: str
-    output: Output | None
-    failures: Counter[str] = field(default_factory=Counter)
-    done: int = 0
-
-    def process(self, images: list[ImageFile]) -> None:
-        """Process every image that an earlier run has not finished. Each result is written as soon as it is ready."""
-        if self.form == "csv":
-            click.echo(csv_rows(None), nl=False)
-        if self.output is None:
-            self._process_all(images)
-            return
-        with self.output as output:
-            finished = output.finished()
-            remaining = [image for image in images if image.name not in finished]
-            if finished:
-                click.echo(f"{len(images) - len(remaining)} images were finished by an earlier run", err=True)
-            try:
-                self._process_all(remaining)
-            finally:
-                output.close_report(f"{self.client.manifest.model.name}: {len(images)} images")
-            if self.form == "parquet":
-                write_parquet(output.results(), output.folder / "results.parquet")
-        click.echo(f"written to {output.folder}", err=True)
-
-    def _process_all(self, images: list[ImageFile]) -> None:
-        with Progress(len(images), "images") as progress:
-            try:
-                for image, result in zip(images, self._results(images), strict=True):
-                    if self.output is not None:
-                        self.output.write(image, result)
-                    progress.clear()
-                    self._print(result)
-                    self.done += 1
-                    progress.step()
-            except KeyboardInterrupt:
-                progress.clear()
-                hint = "; continue with --resume" if self.output is not None else ""
-                click.echo(f"interrupted: {self.done} of {len(images)} images are finished{hint}", err=True)
-                raise click.exceptions.Exit(130) from None
-
-    def _results(self, images: list[ImageFile]) -> Iterator[Result]:
-        paths = [image.path for image in images]
-        if not self.explain:
-            yield from self.client.predict_stream(paths, top_k=self.top_k or 5)
-            return
-        second_class = self.output is not None and self.output.report_wanted and not self.targets
-        yield from self.client.explain_stream(
-            paths,
-            targets=list(self.targets) or None,
-            top_k=max(self.top_k or 1, 2 if second_class else 1),
-            weights=self.output is not None and self.output.weights_wanted,
-        )
-
-    def _print(self, result: Result) -> None:
-        if isinstance(result, Failure):
-            self.failures[result.code] += 1
-            click.echo(f"{click.style('error', fg='red')} [{result.code}]: {result.message}", err=True)
-        if self.form == "jsonl":
-            click.echo(result.to_json(arrays="omit"))
-        elif self.form == "csv":
-            click.echo(csv_rows(result), nl=False)
-        elif self.form == "text" and not isinstance(result, Failure):
-            click.echo(as_text(result))
-
-    def exit_code(self) -> int:
-        """4 if an explanation was incomplete, 5 if other images failed, else 0."""
-        if self.failures[IncompleteExplanationError.code]:
-            return IncompleteExplanationError.exit_code
-        return ImagesFailedError.exit_code if self.failures else 0

@@ -16,7 +16,7 @@ __all__ = ["validate"]
 @device_option
 @tf32_option
 def validate(model: str, device: str, tf32: bool) -> None:
-    """Check the bundle DIR, or the stored export NAME: file hashes, self-test, completeness.
+    """Check the bundle DIR, or the stored export NAME: manifest and file hashes, self-test, completeness.
 
     The self-test compares logits and W(x) with the golden record of the bundle. Exit code 1 if a file was changed, 3 if
     the self-test fails, 4 if an explanation is incomplete (does not add up to the logit).

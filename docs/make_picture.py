@@ -6,10 +6,8 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from bcos_sdk import Client, Limits
+from bcos_sdk import Client
 from bcos_sdk.bundle import builtin_bundle
-from bcos_sdk.images import enlarged_input, load_image
-from bcos_sdk.pictures import enlargement
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ("bird-1", "cat-2", "frog", "horse", "automobile-1", "airplane")
@@ -22,13 +20,11 @@ def main() -> None:
     picture = Image.new("RGB", (columns * (SIDE + GAP) - GAP, 2 * SIDE + GAP + TEXT), "white")
     draw = ImageDraw.Draw(picture)
     with Client(builtin_bundle(), device="cpu") as client:
-        larger = enlarged_input(client.manifest.input, enlargement(client.manifest.input.size))
         paths = [ROOT / "samples" / f"{name}.jpg" for name in SAMPLES]
-        for column, (path, result) in enumerate(zip(paths, client.explain(paths), strict=True)):
+        for column, result in enumerate(client.explain(paths)):
             (explanation,) = result.explanations
-            image = Image.fromarray(load_image(path, path.name, larger, Limits()).pixels)
             left = column * (SIDE + GAP)
-            for row, drawn in enumerate((image, explanation.overlay(on=image))):
+            for row, drawn in enumerate((Image.fromarray(explanation.display), explanation.overlay())):
                 picture.paste(drawn.resize((SIDE, SIDE), Image.Resampling.BICUBIC), (left, row * (SIDE + GAP)))
             target = explanation.target
             label = f"{target.label} {target.probability:.2f}"

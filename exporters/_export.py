@@ -137,21 +137,19 @@ def export(
                 rewrites=compiled.rewrites,
                 parity=parity,
                 parity_limits=trial.limits[precision],
-                files=writer.records(),
             )
         )
 
 
 def _write_graphs(folder: Path, compiled: Compiled) -> GraphFiles:
     (folder / WEIGHTS).unlink(missing_ok=True)  # a session of an earlier attempt may still map the old file
-    weights = WeightsFile(folder / WEIGHTS)
     metadata = {EXPLAIN_METADATA: json.dumps({"bias_terms": compiled.bias_terms})}
-    models = {
-        PREDICT: emit(compiled.predict, "predict", weights, SPELLINGS),
-        EXPLAIN: emit(compiled.explain, "explain", weights, SPELLINGS, metadata=metadata),
-        EXPLAIN_ROWS: emit(compiled.explain_rows, "explain_rows", weights, SPELLINGS, metadata=metadata),
-    }
-    weights.close()
+    with WeightsFile(folder / WEIGHTS) as weights:
+        models = {
+            PREDICT: emit(compiled.predict, "predict", weights, SPELLINGS),
+            EXPLAIN: emit(compiled.explain, "explain", weights, SPELLINGS, metadata=metadata),
+            EXPLAIN_ROWS: emit(compiled.explain_rows, "explain_rows", weights, SPELLINGS, metadata=metadata),
+        }
     for name, model in models.items():
         path = folder / name
         path.write_bytes(model.SerializeToString(deterministic=True))

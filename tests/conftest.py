@@ -193,6 +193,18 @@ def photograph(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two images for `bcos-sdk predict`, one in a subfolder. BCOS_SDK_MODEL names the model."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BCOS_SDK_MODEL", str(small_bundle().path))
+    folder = tmp_path / "images"
+    (folder / "below").mkdir(parents=True)
+    for name, pixels in zip(("a.png", "below/b.jpg"), random_pixels(2, size=(50, 70)), strict=True):
+        Image.fromarray(pixels).save(folder / name)
+    return folder
+
+
+@pytest.fixture
 def slow() -> Iterator[SlowBackend]:
     backend = SlowBackend()
     yield backend

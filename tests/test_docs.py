@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import re
+import shutil
 import sys
 import types
 from pathlib import Path
@@ -78,40 +79,54 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     }
 
 
-def test_the_readme_runs_as_printed(model: dict[str, object], tmp_path: Path) -> None:
-    (block,) = [block for block in python_blocks(ROOT / "README.md") if "Client" in block]
-    exec(block, model)
-    assert (tmp_path / "why.png").is_file()
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the sample photographs and nothing else, like a fresh clone."""
+    shutil.copytree(ROOT / "samples", tmp_path / "samples")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_readme_runs_as_printed(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = python_blocks(ROOT / "README.md")
+    exec(block, {})
+    assert (clone / "why.png").is_file()
+    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()[::2]] == [
+        ["samples/cat-1.jpg", "cat"],
+        ["samples/ship.jpg", "ship"],
+    ]
 
 
 def test_the_guide_to_the_client_runs_as_printed(model: dict[str, object], tmp_path: Path) -> None:
     blocks = python_blocks(ROOT / "docs" / "client.md")
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     for block in blocks:
         exec(block, model)
     prediction = asyncio.run(model["handle"](model["jpeg_bytes"]))  # type: ignore[operator]
     assert Prediction.from_json(prediction).classes[0].label in LABELS
-    assert {path.name for path in tmp_path.iterdir()} == {"out", "cat.jpg", "why.png", "rgba.png", "arrays.npz"}
+    written = {"why.png", "rgba.png", "arrays.npz", "where.png"}
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "cat.jpg"} | written
     model["client"].close()  # type: ignore[attr-defined]
 
 
-def test_the_service_runs_as_printed(model: dict[str, object]) -> None:
+def test_the_service_runs_as_printed(clone: Path) -> None:
     from fastapi.testclient import TestClient
 
     (block,) = python_blocks(ROOT / "docs" / "service.md")
-    model["__name__"] = "service"
+    photograph = (clone / "samples" / "cat-1.jpg").read_bytes()
+    model: dict[str, object] = {"__name__": "service"}
     sys.modules["service"] = types.ModuleType("service")  # FastAPI resolves the annotations in this module
     exec(block, model)
     vars(sys.modules["service"]).update(model)
     with TestClient(model["app"]) as service:  # type: ignore[arg-type]
-        good = service.post("/explain?target=fox", content=model["jpeg_bytes"])
+        good = service.post("/explain?target=dog", content=photograph)
         assert good.status_code == 200
-        assert good.json()["explanations"][0]["target"]["label"] == "fox"
+        assert good.json()["explanations"][0]["target"]["label"] == "dog"
         assert good.json()["explanations"][0]["completeness"]["passed"] is True
         for query, body, status, code in (
             ("", b"text", 415, "image_unreadable"),
             ("", b"x" * (9 << 20), 413, "image_too_large"),
-            ("?target=nobody", model["jpeg_bytes"], 422, "unknown_target"),
+            ("?target=nobody", photograph, 422, "unknown_target"),
         ):
             bad = service.post(f"/explain{query}", content=body)
             assert (bad.status_code, bad.json()["code"]) == (status, code)

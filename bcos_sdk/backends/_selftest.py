@@ -26,6 +26,7 @@ __all__ = ["SelfTestedBackend"]
 # Factors on the limits of the export. Devices round differently, but a broken one is further off than this. The
 # limits of fp16 are large already, so their factor is small.
 _FACTORS = {"fp32": 10, "fp16": 2}
+_LARGEST_ERROR = 0.2
 # TF32 has as many significant bits as fp16, and no export measures it.
 _TF32_LIMITS = {LOGITS.name: 4e-3, WEIGHTS.name: 8e-2}
 
@@ -105,7 +106,7 @@ class SelfTestedBackend:
         manifest = self._bundle.manifest
         if self.precision == "tf32":
             return max(_TF32_LIMITS[name], manifest.parity_limits[name])
-        return _FACTORS[manifest.precision] * manifest.parity_limits[name]
+        return min(_FACTORS[manifest.precision] * manifest.parity_limits[name], _LARGEST_ERROR)
 
 
 def _relative_l2(value: npt.NDArray[Any], golden: npt.NDArray[Any]) -> float:

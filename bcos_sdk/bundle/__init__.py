@@ -1,8 +1,11 @@
 """The bundle: a folder with ONNX graphs, weights, golden record, and a manifest with the hash of every file."""
 
-from bcos_sdk.bundle._bundle import Bundle, InputShapes, has_manifest, open_bundle
+from bcos_sdk.bundle._bundle import Bundle, InputShapes
+from bcos_sdk.bundle._external_data import move_external_data
 from bcos_sdk.bundle._golden import Golden
-from bcos_sdk.bundle._manifest import SCHEMA_VERSION, FileRecord, Manifest, ModelRecord, Parity
+from bcos_sdk.bundle._graph_gate import GateError, check_graph
+from bcos_sdk.bundle._manifest import SCHEMA_VERSION, FileRecord, Manifest, ModelRecord, Parity, binding_digest
+from bcos_sdk.bundle._open import has_manifest, open_bundle
 from bcos_sdk.bundle._store import (
     BUILTIN_MODEL,
     StoredBundle,
@@ -23,18 +26,22 @@ __all__ = [
     "Bundle",
     "BundleWriter",
     "FileRecord",
+    "GateError",
     "Golden",
     "InputShapes",
     "Manifest",
     "ModelRecord",
     "Parity",
     "StoredBundle",
+    "binding_digest",
     "builtin_bundle",
+    "check_graph",
     "check_name",
     "find_bundle",
     "has_manifest",
     "latest_stored_bundle",
     "list_store",
+    "move_external_data",
     "open_bundle",
     "read_manifest",
     "remove_stored",

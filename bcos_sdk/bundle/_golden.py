@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import os
+import io
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import BadZipFile
+from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import numpy.typing as npt
 
+from bcos_sdk.contract import CHANNELS
 from bcos_sdk.errors import BundleError
 
 __all__ = ["Golden"]
+
+_MOST_MEMBERS = 16
+_HEADER = 4096
+"""Bytes of an array file besides its values."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +36,43 @@ class Golden:
         np.savez(path, pixels=self.pixels, target=np.int64(self.target), logits=self.logits, weights=self.weights)
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Golden:
+    def read(cls, contents: memoryview, sizes: Mapping[str, int]) -> Golden:
+        """Read the record from the contents of its file. `sizes` are those of the bundle's named axes."""
+        height, width = sizes["height"], sizes["width"]
         try:
-            with np.load(path, allow_pickle=False) as arrays:
-                return cls(arrays["pixels"], int(arrays["target"]), arrays["logits"], arrays["weights"])
-        except (OSError, KeyError, TypeError, ValueError, BadZipFile) as error:
+            file = io.BytesIO(contents)
+            _refuse_large_members(file, CHANNELS * height * width * 4 + sizes["classes"] * 4)
+            with np.load(file, allow_pickle=False) as arrays:
+                return cls(
+                    _array(arrays["pixels"], np.uint8, (height, width, 3)),
+                    _class(arrays["target"], sizes["classes"]),
+                    _array(arrays["logits"], np.float32, (sizes["classes"],)),
+                    _array(arrays["weights"], np.float32, (CHANNELS, height, width)),
+                )
+        except (OSError, EOFError, KeyError, TypeError, ValueError, MemoryError, BadZipFile, zlib.error) as error:
             raise BundleError(
-                f"the golden record {path} cannot be read: {error}",
-                source=os.fspath(path),
+                f"the golden record of the bundle is not usable: {error}",
                 hint="Export the model again.",
             ) from error
+
+
+def _refuse_large_members(file: io.BytesIO, largest: int) -> None:
+    """Refuse an archive that would need much more memory than the arrays of a golden record."""
+    with ZipFile(file) as archive:
+        members = archive.infolist()
+    if len(members) > _MOST_MEMBERS or any(member.file_size > largest + _HEADER for member in members):
+        raise ValueError("its arrays are too many or too large")
+    file.seek(0)
+
+
+def _array(array: npt.NDArray[Any], kind: type[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    if array.dtype != kind or array.shape != shape:
+        raise ValueError(f"it has a {array.dtype} array of shape {list(array.shape)}, expected {list(shape)}")
+    return array
+
+
+def _class(array: npt.NDArray[Any], classes: int) -> int:
+    target = int(_array(array, np.int64, ()))
+    if not 0 <= target < classes:
+        raise ValueError(f"its class is {target}, expected 0 to {classes - 1}")
+    return target

@@ -1,18 +1,34 @@
-"""The manifest, manifest.json: the files of a bundle, the model, and the errors measured at export."""
+"""The manifest, manifest.json: the files of a bundle, the model, and the errors measured at export.
+
+The manifest and the graphs are bound to each other. The manifest has the hash of every file. Every graph has, in its
+metadata, the digest of the rest of the manifest. So a manifest with other labels or another resize is noticed.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from bcos_sdk.contract import GraphPrecision, InputSpec
 
-__all__ = ["SCHEMA_VERSION", "FileRecord", "Manifest", "ModelRecord", "Parity"]
+__all__ = ["SCHEMA_VERSION", "FileRecord", "Manifest", "ModelRecord", "Parity", "binding_digest"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+_LARGEST_LIMIT = 0.1
+"""The largest limit that an export uses. Larger ones would make the self-test meaningless."""
+
+
+def binding_digest(document: dict[str, Any]) -> str:
+    """The SHA-256 of the manifest without `files`, in canonical form: sorted keys, ASCII, no spaces.
+
+    It is computed from the JSON document as written, so that a later version with more optional keys gives the same.
+    """
+    bound = {key: value for key, value in document.items() if key != "files"}
+    return hashlib.sha256(json.dumps(bound, sort_keys=True, separators=(",", ":")).encode("ascii")).hexdigest()
 
 
 def _inside_the_bundle(name: str) -> str:
@@ -30,7 +46,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 class _Record(BaseModel):
     """A frozen record that refuses unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class FileRecord(_Record):
@@ -67,10 +83,10 @@ class Parity(_Record):
 class Manifest(_Record):
     """Everything that is needed to run a bundle and to verify its files."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     model: ModelRecord
     input: InputSpec
-    classes: PositiveInt
+    classes: int = Field(ge=1, le=1_000_000)
     """The number of classes."""
     labels: tuple[str, ...] | None
     """The name of every class; None if the classes have no names."""
@@ -79,7 +95,7 @@ class Manifest(_Record):
     """The names of the terms of b(x), in the order of the output `bias_terms`."""
     ranks: PositiveInt
     """The largest r of the target −r."""
-    max_batch: PositiveInt
+    max_batch: int = Field(ge=1, le=65_536)
     """The largest batch that was checked at export. A client computes at most this many images × targets at once."""
     precision: GraphPrecision = "fp32"
     """Precision of convolutions and matrix products. Everything else is computed in float32."""
@@ -100,14 +116,21 @@ class Manifest(_Record):
     rewrites: dict[str, NonNegativeInt]
     """How often each simplification of the graphs was applied."""
     parity: tuple[Parity, ...]
-    parity_limits: dict[str, PositiveFloat]
-    files: dict[FileName, FileRecord]
+    parity_limits: dict[str, Annotated[float, Field(gt=0, le=_LARGEST_LIMIT)]]
+    """The largest errors that the export accepted. The self-test of a device uses them."""
+    files: dict[FileName, FileRecord] = {}
+    """Size and hash of every other file of the bundle; empty until the bundle is finished."""
 
     @property
     def sizes(self) -> dict[str, int]:
         """The sizes of the named axes of the contract's ports."""
         height, width = self.input.size
         return {"height": height, "width": width, "classes": self.classes, "bias_terms": len(self.bias_terms)}
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the whole manifest. Equal digests mean equal graphs, weights, labels and preprocessing."""
+        return hashlib.sha256(self.to_json().encode("utf-8")).hexdigest()
 
     def to_json(self) -> str:
         """Return indented JSON with sorted keys, so that equal manifests give equal text."""

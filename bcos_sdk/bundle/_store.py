@@ -13,8 +13,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from bcos_sdk._paths import builtin_dir, store_dir
-from bcos_sdk.bundle._bundle import MANIFEST, Bundle, has_manifest, open_bundle
+from bcos_sdk.bundle._bundle import Bundle
 from bcos_sdk.bundle._manifest import Manifest
+from bcos_sdk.bundle._open import MANIFEST, has_manifest, open_bundle
 from bcos_sdk.errors import BundleError, InputError, OutputError, first_faults
 
 __all__ = [

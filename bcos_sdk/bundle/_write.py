@@ -9,11 +9,17 @@ from pathlib import Path
 from types import TracebackType
 
 from bcos_sdk._files import sha256_of
-from bcos_sdk.bundle._bundle import MANIFEST, Bundle, is_replaceable, open_bundle
-from bcos_sdk.bundle._manifest import FileRecord, Manifest
-from bcos_sdk.errors import BundleError, BundleExistsError
+from bcos_sdk._paths import store_dir
+from bcos_sdk.bundle._bundle import Bundle
+from bcos_sdk.bundle._graph_metadata import add_metadata
+from bcos_sdk.bundle._manifest import FileRecord, Manifest, binding_digest
+from bcos_sdk.bundle._open import MANIFEST, is_replaceable, open_bundle
+from bcos_sdk.contract import MANIFEST_METADATA
+from bcos_sdk.errors import BundleError, BundleExistsError, OutputError
 
 __all__ = ["BundleWriter"]
+
+_LEFTOVER = re.compile(r"\.(?P<name>.+)\.partial-(?P<process>\d+)(?P<replaced>-replaced)?")
 
 
 class BundleWriter:
@@ -45,18 +51,24 @@ class BundleWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def records(self) -> dict[str, FileRecord]:
-        """Size and hash of every file written so far, by name."""
-        return {
-            path.name: FileRecord(sha256=sha256_of(path), size=path.stat().st_size)
-            for path in sorted(self.folder.iterdir())
-        }
+        if isinstance(error, OSError):
+            raise OutputError(
+                f"cannot write the bundle {self.target}: {error.strerror or error}",
+                source=str(self.target),
+                hint="No bundle was written. Free some space or choose another folder, then export again.",
+            ) from error
 
     def finish(self, manifest: Manifest) -> Bundle:
-        """Write the manifest, verify the bundle by opening it, and move it to the target."""
+        """Bind manifest and graphs, write the manifest, verify the bundle by opening it, and move it to the target.
+
+        `manifest.files` is filled in here: the graphs get the digest of the manifest before they are hashed.
+        """
+        digest = binding_digest(manifest.model_dump(mode="json"))
+        for graph in Bundle(self.folder, manifest).graphs:
+            add_metadata(graph, MANIFEST_METADATA, digest)
+        manifest = manifest.model_copy(update={"files": self._records()})
         (self.folder / MANIFEST).write_text(manifest.to_json(), "utf-8")
-        open_bundle(self.folder)
+        opened = open_bundle(self.folder)
         self._refuse_to_overwrite()
         if self.target.exists():
             replaced = self.folder.with_name(f"{self.folder.name}-replaced")
@@ -65,7 +77,14 @@ class BundleWriter:
             shutil.rmtree(replaced)
         else:
             self.folder.rename(self.target)
-        return Bundle(self.target, manifest)
+        return Bundle(self.target, manifest, opened.contents)
+
+    def _records(self) -> dict[str, FileRecord]:
+        """Size and hash of every file in the folder, by name."""
+        return {
+            path.name: FileRecord(sha256=sha256_of(path), size=path.stat().st_size)
+            for path in sorted(self.folder.iterdir())
+        }
 
     def _refuse_to_overwrite(self) -> None:
         if self.target.is_symlink() or not self.target.name:
@@ -87,17 +106,23 @@ class BundleWriter:
             )
 
     def _remove_leftovers(self) -> None:
-        """Clean up after killed processes: remove partial bundles, and restore a bundle that was being replaced."""
-        pattern = re.compile(re.escape(f".{self.target.name}.partial-") + r"(\d+)(-replaced)?")
+        """Clean up after killed processes: remove partial bundles, and restore bundles that were being replaced.
+
+        In the store this is done for bundles of all names, elsewhere only for those of the target.
+        """
+        in_store = self.target.parent == store_dir().absolute()
         for path in list(self.target.parent.iterdir()):
-            match = pattern.fullmatch(path.name)
-            if match is None or (int(match[1]) != os.getpid() and _is_running(int(match[1]))):
+            match = _LEFTOVER.fullmatch(path.name)
+            if match is None or not (in_store or match["name"] == self.target.name):
                 continue
-            if match[2] and not self.target.exists():
-                path.rename(self.target)
-                self._refuse_to_overwrite()
+            process, target = int(match["process"]), path.with_name(match["name"])
+            if process != os.getpid() and _is_running(process):
+                continue
+            if match["replaced"] and not target.exists():
+                path.rename(target)
             else:
                 shutil.rmtree(path, ignore_errors=True)
+        self._refuse_to_overwrite()
 
 
 def _is_running(process: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -77,9 +78,11 @@ class Assembler:
         if outputs.weights is not None:  # rgba() draws W(x), so the certificate must be that of W(x)
             contributions = np.einsum("chw,chw->hw", outputs.weights[place, row], image.encoded)
         terms = outputs.bias_terms[place, row].astype(np.float64)
-        arrays = {"contributions": contributions, "image": image.pixels}
+        arrays: dict[str, npt.NDArray[Any]] = {"contributions": contributions, "image": image.pixels}
         if outputs.weights is not None:
             arrays["weights"] = outputs.weights[place, row]
+        if image.display is not None:
+            arrays["display"] = image.display
         return Explanation(
             source=source,
             model=self.manifest.model.name,
@@ -92,6 +95,7 @@ class Assembler:
                 tolerance=self.tolerance,
                 precision=self.precision,
             ),
+            geometry=image.geometry,
             arrays=arrays,
         )
 

@@ -24,6 +24,7 @@ from bcos_sdk.contract import ExplainOutputs
 from bcos_sdk.errors import BcosError, InputError
 from bcos_sdk.images import ImageSource, LoadedImage, encode, load_image, source_name
 from bcos_sdk.limits import Limits
+from bcos_sdk.pictures import enlargement
 from bcos_sdk.results import Explained, Prediction
 
 __all__ = ["ImageProcessor"]
@@ -47,7 +48,9 @@ class ImageProcessor:
         )
         self._runner = BatchRunner(backend, max_batch=max_batch, queue=limits.queue)
         load = partial(load_image, spec=manifest.input, limits=limits)
-        self._pipeline = Pipeline(load, self._decoders, self._runner)
+        self._predicting = Pipeline(load, self._decoders, self._runner)
+        load_to_draw = partial(load, enlarge=enlargement(manifest.input.size))
+        self._explaining = Pipeline(load_to_draw, self._decoders, self._runner)
 
     def predictions(self, images: Iterable[ImageSource], deadline: Deadline, *, top_k: int) -> Outcomes[Prediction]:
         """The prediction of each image. Arguments are checked now; images are read as the outcomes are consumed."""
@@ -58,7 +61,7 @@ class ImageProcessor:
             return self._assembler.prediction(request.source, logits[place], top_k, image.notes)
 
         requests = (Request(source_name(image, place), image) for place, image in enumerate(images))
-        return self._pipeline.run(requests, finish, deadline)
+        return self._predicting.run(requests, finish, deadline)
 
     def explanations(
         self,
@@ -79,7 +82,7 @@ class ImageProcessor:
             assert isinstance(request.targets, ResolvedTargets)
             return self._assembler.explained(request.source, image, outputs, place, request.targets, max(TOP_K, top_k))
 
-        return self._pipeline.run(_with_targets(images, resolved), finish, deadline, weights=weights)
+        return self._explaining.run(_with_targets(images, resolved), finish, deadline, weights=weights)
 
     def warmup(self) -> None:
         """Run both graphs with the smallest and the largest batch, and with several targets of one image."""

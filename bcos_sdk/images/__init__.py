@@ -1,17 +1,29 @@
 """From any form of an image to the network's input: read, convert to RGB, resize, crop, encode."""
 
 from bcos_sdk.images._encode import decode, encode
-from bcos_sdk.images._load import ImageSource, LoadedImage, is_one_image, load_image, snapshot, source_name
-from bcos_sdk.images._transform import enlarged_input
+from bcos_sdk.images._geometry import Box, Geometry
+from bcos_sdk.images._load import (
+    ImageSource,
+    LoadedImage,
+    is_one_image,
+    load_image,
+    snapshot,
+    source_name,
+    source_path,
+)
+from bcos_sdk.images._transform import to_rgb
 
 __all__ = [
+    "Box",
+    "Geometry",
     "ImageSource",
     "LoadedImage",
     "decode",
     "encode",
-    "enlarged_input",
     "is_one_image",
     "load_image",
     "snapshot",
     "source_name",
+    "source_path",
+    "to_rgb",
 ]

@@ -11,9 +11,10 @@ from PIL import Image, ImageOps
 
 from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import ImageTooLargeError, InputError
+from bcos_sdk.images._geometry import Placement
 from bcos_sdk.limits import Limits
 
-__all__ = ["enlarged_input", "to_pixels", "to_rgb"]
+__all__ = ["enlarged_crop", "to_pixels", "to_rgb"]
 
 _FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
@@ -37,39 +38,45 @@ def to_rgb(picture: Image.Image, source: str) -> Image.Image:
 
 def to_pixels(picture: Image.Image, spec: InputSpec, source: str, limits: Limits) -> npt.NDArray[np.uint8]:
     """Resize and crop an RGB picture to the size of the network's input: uint8 [H, W, 3]."""
-    if spec.resize is not None:
-        size = _size_by_shorter_side(picture.size, spec.resize)
-        if size[0] * size[1] > limits.pixels:  # a picture one pixel wide becomes very long
-            raise ImageTooLargeError(
-                f"{source} is {picture.width} × {picture.height} pixels and would become {size[0]} × {size[1]} by "
-                f"resizing, the limit is {limits.pixels:,} pixels",
-                source=source,
-                hint="Crop it to a less extreme shape.",
-            )
-        picture = picture if picture.size == size else picture.resize(size, _FILTERS[spec.interpolation])
-    if spec.crop is not None:
-        picture = _crop_centre(picture, *spec.crop, source)
-    height, width = spec.size
-    if picture.size != (width, height):
+    placement = Placement.of(picture.size, spec)
+    width, height = placement.resized
+    if width * height > limits.pixels:  # a picture one pixel wide becomes very long
+        raise ImageTooLargeError(
+            f"{source} is {picture.width} × {picture.height} pixels and would become {width} × {height} by "
+            f"resizing, the limit is {limits.pixels:,} pixels",
+            source=source,
+            hint="Crop it to a less extreme shape.",
+        )
+    if spec.crop is not None and (width < spec.crop[1] or height < spec.crop[0]):
         raise InputError(
-            f"{source} has {picture.width} × {picture.height} pixels, but this model takes {width} × {height} "
-            "and does not resize",
+            f"{source} has {width} × {height} pixels, too few for a crop of {spec.crop[1]} × {spec.crop[0]}",
+            source=source,
+            hint="Pass a larger image, or export the model with a resize in its preprocessing.",
+        )
+    if picture.size != placement.resized:
+        picture = picture.resize(placement.resized, _FILTERS[spec.interpolation])
+    picture = picture.crop(placement.crop)
+    if picture.size != (spec.size[1], spec.size[0]):
+        raise InputError(
+            f"{source} has {picture.width} × {picture.height} pixels, but this model takes {spec.size[1]} × "
+            f"{spec.size[0]} and does not resize",
             source=source,
             hint="Resize or crop the image, or export the model with a resize in its preprocessing.",
         )
     return np.asarray(picture)
 
 
-def enlarged_input(spec: InputSpec, factor: int) -> InputSpec:
-    """The input that shows the same crop of an image at `factor` times the size, for pictures of small networks."""
+def enlarged_crop(picture: Image.Image, spec: InputSpec, factor: int) -> npt.NDArray[np.uint8] | None:
+    """The part of an RGB picture that `to_pixels` returns, at `factor` times that size: uint8 [factor·H, factor·W, 3].
+
+    None if this would show no more than the network's input: the factor is 1, or the picture was not made smaller.
+    """
     height, width = spec.size
-    size = height * factor, width * factor
-    return InputSpec(
-        size=size,
-        resize=None if spec.resize is None else spec.resize * factor,
-        crop=size if spec.crop else None,
-        interpolation="bicubic",
-    )
+    left, top, right, bottom = box = Placement.of(picture.size, spec).geometry.box
+    if factor == 1 or (right - left <= width and bottom - top <= height):
+        return None
+    size = width * factor, height * factor
+    return np.asarray(picture.resize(size, Image.Resampling.BICUBIC, box=box, reducing_gap=3))
 
 
 def _to_8_bits(picture: Image.Image, source: str) -> Image.Image:
@@ -79,20 +86,3 @@ def _to_8_bits(picture: Image.Image, source: str) -> Image.Image:
     if picture.mode == "I" and values.max() <= 0xFF:  # 32-bit pixels that hold 8-bit values
         return Image.fromarray(values.astype(np.uint8))
     return Image.fromarray((values.astype(np.uint16) >> 8).astype(np.uint8))
-
-
-def _size_by_shorter_side(size: tuple[int, int], side: int) -> tuple[int, int]:
-    width, height = size
-    return (side, int(side * height / width)) if width <= height else (int(side * width / height), side)
-
-
-def _crop_centre(picture: Image.Image, height: int, width: int, source: str) -> Image.Image:
-    if picture.width < width or picture.height < height:
-        raise InputError(
-            f"{source} has {picture.width} × {picture.height} pixels, too few for a crop of {width} × {height}",
-            source=source,
-            hint="Pass a larger image, or export the model with a resize in its preprocessing.",
-        )
-    # Round half to even, like the published evaluation transform.
-    left, top = round((picture.width - width) / 2), round((picture.height - height) / 2)
-    return picture.crop((left, top, left + width, top + height))

@@ -22,9 +22,9 @@ def to_picture(colours: npt.NDArray[np.floating]) -> Image.Image:
     return Image.fromarray(np.rint(colours * 255).astype(np.uint8))
 
 
-def enlargement(size: tuple[int, int]) -> int:
-    """The smallest whole factor that makes the shorter side of `size` at least 224 pixels long; 1 for most networks."""
-    return -(-_SIDE // min(size))
+def enlargement(size: tuple[int, int], side: int = _SIDE) -> int:
+    """The smallest whole factor that makes both sides of `size` at least `side` pixels long; 1 for most networks."""
+    return -(-side // min(size))
 
 
 def enlarge(picture: Image.Image, factor: int) -> Image.Image:
@@ -46,10 +46,10 @@ def on_white(picture: Image.Image) -> Image.Image:
     return Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
 
 
-def data_uri(picture: Image.Image) -> str:
-    """A thumbnail of at most 224 × 224 pixels as a WebP data URI, which HTML can contain."""
+def data_uri(picture: Image.Image, side: int = _SIDE) -> str:
+    """The picture as a WebP data URI, which HTML can contain, made smaller if it exceeds `side` × `side` pixels."""
     thumbnail = picture.copy()
-    thumbnail.thumbnail((_SIDE, _SIDE))
+    thumbnail.thumbnail((side, side))
     file = io.BytesIO()
-    thumbnail.save(file, "WEBP", quality=80, method=2)
+    thumbnail.save(file, "WEBP", quality=75, method=2)
     return f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
@@ -10,9 +12,12 @@ from PIL import Image
 __all__ = ["box_mean", "heatmap", "overlay", "rgba"]
 
 Map = npt.NDArray[np.floating]
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom in pixels."""
 
 _EPSILON = 1e-12  # avoids 0 / 0 where W(x) is zero
-_LUMA = np.array([0.299, 0.587, 0.114])
+_LUMA = np.array([0.299, 0.587, 0.114], np.float32)
+_FADED = 0.4  # contrast of what the network did not receive: neither black nor white pictures hide the edge
 _RED, _BLUE = np.array([1.0, 0.0, 0.0]), np.array([0.0, 0.0, 1.0])
 
 
@@ -45,16 +50,29 @@ def heatmap(contributions: Map, *, smooth: int = 0, percentile: float = 99.5) ->
 
 
 def overlay(
-    pixels: npt.NDArray[np.uint8], contributions: Map, *, smooth: int = 0, percentile: float = 99.5
+    pixels: npt.NDArray[np.uint8],
+    contributions: Map,
+    *,
+    smooth: int = 0,
+    percentile: float = 99.5,
+    box: Box | None = None,
 ) -> npt.NDArray[np.float32]:
     """Draw the image [H, W, 3] in grey with the colours of the heat map on top: [H, W, 3] in [0, 1].
 
-    The image may be larger than the map if both show the same crop. The map is then resized to the image.
+    The map is resized to the image, or to `box`, the left, top, right and bottom of the part of the image that it
+    belongs to. Around the box the image has little contrast.
     """
-    strength = _resize(_strength(contributions, smooth, percentile), pixels.shape[:2])[..., None]
-    grey = (pixels @ _LUMA / 255)[..., None]
-    mixed: npt.NDArray[np.float64] = grey * (1 - np.abs(strength)) + np.abs(strength) * _hue(strength)
-    return mixed.astype(np.float32)
+    strength = _strength(contributions, smooth, percentile)
+    grey = pixels @ _LUMA / 255
+    if box is None:
+        return _tint(grey, _resize(strength, grey.shape))
+    rows, (top, bottom) = _pixels_inside(box[1], box[3], strength.shape[0], grey.shape[0])
+    columns, (left, right) = _pixels_inside(box[0], box[2], strength.shape[1], grey.shape[1])
+    size = rows.stop - rows.start, columns.stop - columns.start
+    inside = _resize(strength, size, (left, top, right, bottom))
+    drawn = _tint(0.5 + _FADED * (grey - 0.5), np.zeros_like(grey))
+    drawn[rows, columns] = _tint(grey[rows, columns], inside)
+    return drawn
 
 
 def box_mean(values: Map, kernel: int) -> npt.NDArray[np.float64]:
@@ -71,20 +89,51 @@ def box_mean(values: Map, kernel: int) -> npt.NDArray[np.float64]:
     return means
 
 
-def _strength(contributions: Map, smooth: int, percentile: float) -> npt.NDArray[np.float64]:
+def _strength(contributions: Map, smooth: int, percentile: float) -> npt.NDArray[np.float32]:
     """Contributions scaled to [−1, 1]."""
     values = box_mean(contributions, smooth) if smooth > 1 else np.asarray(contributions, np.float64)
     limit = float(np.percentile(np.abs(values), percentile))
-    return np.clip(values / limit, -1, 1) if limit > 0 else np.sign(values)
+    scaled = np.clip(values / limit, -1, 1) if limit > 0 else np.sign(values)
+    return scaled.astype(np.float32)
 
 
-def _resize(strength: npt.NDArray[np.float64], size: tuple[int, ...]) -> npt.NDArray[np.float64]:
+def _tint(grey: Map, strength: Map) -> npt.NDArray[np.float32]:
+    """Mix a grey image [H, W] with red where the strength [H, W] is positive, with blue where it is negative."""
+    opacity = np.abs(strength)
+    mixed = np.empty((*grey.shape, 3), np.float32)
+    mixed[...] = (grey * (1 - opacity))[..., None]
+    mixed[..., 0] += np.maximum(strength, 0)
+    mixed[..., 2] += np.maximum(-strength, 0)
+    return mixed
+
+
+def _pixels_inside(low: float, high: float, cells: int, length: int) -> tuple[slice, tuple[float, float]]:
+    """The pixels of an axis of this `length` whose centres lie between `low` and `high`, at least one.
+
+    Also where these pixels begin and end on the axis of the map, whose `cells` lie between `low` and `high`.
+    """
+    start = min(max(math.ceil(low - 0.5), 0), length - 1)
+    stop = max(min(math.ceil(high - 0.5), length), start + 1)
+    scale = cells / (high - low)
+    return slice(start, stop), ((start - low) * scale, (stop - low) * scale)
+
+
+def _resize(
+    strength: npt.NDArray[np.float32], size: tuple[int, ...], box: Box | None = None
+) -> npt.NDArray[np.float32]:
+    """Resize the map or its part `box` to height and width `size`. The box may exceed the map by one such pixel."""
     height, width = size
-    if strength.shape == size:
-        return strength
-    resized = Image.fromarray(strength.astype(np.float32)).resize((width, height), Image.Resampling.BICUBIC)
-    return np.clip(np.asarray(resized, np.float64), -1, 1)  # bicubic interpolation overshoots
+    if box is None:
+        if strength.shape == size:
+            return strength
+        box = (0, 0, strength.shape[1], strength.shape[0])
+    else:
+        margin = math.ceil(max((box[2] - box[0]) / width, (box[3] - box[1]) / height))
+        strength = np.pad(strength, margin, mode="edge")
+        box = (box[0] + margin, box[1] + margin, box[2] + margin, box[3] + margin)
+    resized = Image.fromarray(strength).resize((width, height), Image.Resampling.BICUBIC, box=box)
+    return np.asarray(resized, np.float32).clip(-1, 1)  # bicubic interpolation overshoots
 
 
-def _hue(strength: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _hue(strength: Map) -> npt.NDArray[np.float64]:
     return np.where(strength > 0, _RED, _BLUE)

@@ -24,6 +24,7 @@ _KINDS: dict[str, tuple[str, Axes]] = {
     CONTRIBUTIONS.name: (CONTRIBUTIONS.dtype, CONTRIBUTIONS.sample),
     WEIGHTS.name: (WEIGHTS.dtype, WEIGHTS.sample),
     "image": ("uint8", ("height", "width", 3)),
+    "display": ("uint8", ("height of the display", "width of the display", 3)),
 }
 """The dtype and the axes of each array that a result may have. Names stand for sizes."""
 
@@ -44,7 +45,16 @@ def _validate(arrays: Any) -> dict[str, npt.NDArray[Any]]:
             expected = axis if isinstance(axis, int) else sizes.setdefault(axis, size)
             if size != expected or size == 0:
                 raise ValueError(f"the arrays are not of one image: {name} has the shape {list(array.shape)}")
+    _check_display(known)
     return known
+
+
+def _check_display(arrays: dict[str, npt.NDArray[Any]]) -> None:
+    """Check that the display shows the image at a whole multiple of its size, as the maps are drawn over it."""
+    if "display" in arrays and "image" in arrays:
+        (height, width), (shown_height, shown_width) = arrays["image"].shape[:2], arrays["display"].shape[:2]
+        if shown_height % height or shown_width != width * (shown_height // height):
+            raise ValueError(f"the display has {shown_height} × {shown_width} pixels, the image {height} × {width}")
 
 
 def _read_only(name: str, value: Any) -> npt.NDArray[Any]:

@@ -18,7 +18,10 @@ from bcos_sdk import pictures
 from bcos_sdk._files import output_file
 from bcos_sdk.contract import TOLERANCE_CAPS
 from bcos_sdk.errors import IncompleteExplanationError, InputError, MissingArrayError
+from bcos_sdk.images import Geometry, to_rgb
 from bcos_sdk.results._arrays import Arrays, equal_arrays
+from bcos_sdk.results._html import explained_html, explanation_html
+from bcos_sdk.results._placement import box_on
 from bcos_sdk.results._records import Completeness, Prediction, Record, Target
 
 __all__ = ["Explained", "Explanation"]
@@ -43,8 +46,10 @@ class Explanation(Record):
     """The named terms of b(x): the part of the logit that does not come from pixels."""
     completeness: Completeness
     """The certificate: whether the terms add up to the logit."""
+    geometry: Geometry | None = None
+    """The size of the original and the part of it that the network received; None if the image was passed encoded."""
     arrays: Arrays = Field(repr=False)
-    """The arrays behind `contributions`, `image` and, if requested, `weights`. They are read-only."""
+    """The arrays behind `contributions`, `image`, `display` and, if requested, `weights`. They are read-only."""
 
     @property
     def contributions(self) -> npt.NDArray[np.float32]:
@@ -61,18 +66,45 @@ class Explanation(Record):
         """[H, W, 3]: the resized and cropped image that the network received."""
         return self._array("image", 'Write the JSON with arrays="base64".')
 
-    def rgba(self, *, smooth: int = 15, percentile: float = 99.5) -> Image.Image:
-        """Draw W(x) as in the B-cos papers: its colours, opaque where it adds to the logit. Needs `weights`."""
-        return self._draw(pictures.rgba, self.weights, self.contributions, smooth=smooth, percentile=percentile)
+    @property
+    def display(self) -> npt.NDArray[np.uint8]:
+        """[k·H, k·W, 3]: what `image` shows, for people: at least 224 pixels wide and high, so k > 1 for small inputs.
+
+        It has the detail of the original, but for results that were made without it.
+        """
+        if "display" in self.arrays:
+            return self.arrays["display"]
+        return np.asarray(self._enlarged(Image.fromarray(self.image)))
+
+    def rgba(self, *, smooth: int | None = None, percentile: float = 99.5) -> Image.Image:
+        """Draw W(x) as in the B-cos papers: its colours, opaque where it adds to the logit. Needs `weights`.
+
+        `smooth` is the width of the smoothing window in pixels of the network's input; None: 15 pixels of the picture.
+        """
+        window = pictures.smoothing_window(self._times) if smooth is None else smooth
+        arrays = self.weights, self.contributions
+        return self._enlarged(self._draw(pictures.rgba, *arrays, smooth=window, percentile=percentile))
 
     def heatmap(self, *, smooth: int = 0, percentile: float = 99.5) -> Image.Image:
         """Draw the contributions: positive ones red, negative ones blue."""
-        return self._draw(pictures.heatmap, self.contributions, smooth=smooth, percentile=percentile)
+        return self._enlarged(self._draw(pictures.heatmap, self.contributions, smooth=smooth, percentile=percentile))
 
     def overlay(self, *, smooth: int = 0, percentile: float = 99.5, on: Image.Image | None = None) -> Image.Image:
-        """Draw the heat map over the grey image. `on` is a larger picture of the same crop to draw over instead."""
-        pixels = self.image if on is None else np.asarray(on.convert("RGB"))
-        return self._draw(pictures.overlay, pixels, self.contributions, smooth=smooth, percentile=percentile)
+        """Draw the heat map over the grey image, or over `on`: the original photograph, at any size.
+
+        On the original the map is drawn where it belongs. The part that the network did not receive has little
+        contrast. A picture of the size of `image`, or else of its aspect and not that of the original, is taken for the
+        crop. A picture of another aspect raises an `InputError`.
+        """
+        style: dict[str, Any] = {"smooth": smooth, "percentile": percentile}
+        if on is None:
+            return self._draw(pictures.overlay, self.display, self.contributions, **style)
+        if not isinstance(on, Image.Image):
+            raise InputError(f"on is a {type(on).__name__}, expected a PIL image", hint="Pass Image.open(path).")
+        photograph = to_rgb(on, "the picture to draw on")
+        height, width = self.contributions.shape
+        box = box_on(photograph.size, (width, height), self.geometry, self.source)
+        return self._draw(pictures.overlay, np.asarray(photograph), self.contributions, box=box, **style)
 
     def save(self, path: str | os.PathLike[str], *, picture: Literal["overlay", "rgba", "heatmap"] = "overlay") -> None:
         """Write a picture, or with the suffix `.npz` all arrays and the rest as JSON. The write is atomic.
@@ -85,7 +117,11 @@ class Explanation(Record):
             with output_file(Path(path)) as partial, partial.open("xb") as file:
                 np.savez_compressed(file, allow_pickle=False, metadata=metadata, **self.arrays)
             return
-        draw = {"overlay": self.overlay, "rgba": self.rgba, "heatmap": self.heatmap}
+        draw: dict[str, Callable[[], Image.Image]] = {
+            "overlay": self.overlay,
+            "rgba": self.rgba,
+            "heatmap": self.heatmap,
+        }
         if picture not in draw:
             raise InputError(f"picture is {picture!r}, expected one of {', '.join(draw)}", hint="Choose one of these.")
         _save_picture(Path(path), draw[picture]())
@@ -122,9 +158,12 @@ class Explanation(Record):
                 source=self.source,
                 hint="Both must be explanations of the same image by the same model.",
             )
-        arrays = {"contributions": self.contributions - other.contributions, "image": self.image}
+        contributions = self.contributions - other.contributions
+        arrays: dict[str, npt.NDArray[Any]] = {"contributions": contributions, "image": self.image}
         if "weights" in self.arrays and "weights" in other.arrays:
             arrays["weights"] = self.weights - other.weights
+        if "display" in self.arrays:
+            arrays["display"] = self.display
         bias = {name: value - other.bias[name] for name, value in self.bias.items()}
         logit = self.target.logit - other.target.logit
         label = f"{self.target.label} vs {other.target.label}"
@@ -136,15 +175,19 @@ class Explanation(Record):
             bias=bias,
             completeness=Completeness(
                 logit=logit,
-                sum=_sum(arrays["contributions"], bias) if both_passed else math.nan,
+                sum=_sum(contributions, bias) if both_passed else math.nan,
                 scale=self.completeness.scale + other.completeness.scale,
                 tolerance=max(self.completeness.tolerance, other.completeness.tolerance),
                 precision=max(
                     self.completeness.precision, other.completeness.precision, key=lambda one: TOLERANCE_CAPS[one]
                 ),
             ),
+            geometry=self.geometry,
             arrays=arrays,
         )
+
+    def _repr_html_(self) -> str:
+        return explanation_html(self)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Explanation):
@@ -163,13 +206,22 @@ class Explanation(Record):
             )
         return self
 
+    @property
+    def _times(self) -> int:
+        """How many times the size of the network's input pictures are."""
+        height, width = self.contributions.shape
+        return pictures.enlargement((height, width))
+
+    def _enlarged(self, picture: Image.Image) -> Image.Image:
+        return pictures.enlarge(picture, self._times)
+
     def _array(self, name: str, hint: str) -> npt.NDArray[Any]:
         if name not in self.arrays:
             raise MissingArrayError(f"this explanation has no {name}", source=self.source, hint=hint)
         return self.arrays[name]
 
     def _draw(
-        self, draw: Callable[..., npt.NDArray[np.float32]], *arrays: npt.NDArray[Any], **style: float
+        self, draw: Callable[..., npt.NDArray[np.float32]], *arrays: npt.NDArray[Any], **style: Any
     ) -> Image.Image:
         self.require_complete()
         return pictures.to_picture(draw(*arrays, **style))
@@ -183,6 +235,9 @@ class Explained(Record):
     """The path of the image, or its position in the list."""
     prediction: Prediction
     explanations: tuple[Explanation, ...]
+
+    def _repr_html_(self) -> str:
+        return explained_html(self)
 
 
 def _sum(contributions: npt.NDArray[Any], bias: dict[str, float]) -> float:

@@ -11,6 +11,7 @@ from typing_extensions import Self
 from bcos_sdk.contract import TOLERANCE_CAPS, Precision
 from bcos_sdk.errors import BcosError, InputError, first_faults
 from bcos_sdk.results._arrays import ARRAYS
+from bcos_sdk.results._html import failure_html, prediction_html
 
 __all__ = ["SCHEMA_VERSION", "ClassScore", "Completeness", "Failure", "Prediction", "Record", "Target"]
 
@@ -113,6 +114,9 @@ class Prediction(Record):
     notes: tuple[str, ...] = ()
     """How the image was interpreted where its file leaves a choice, for example the range of 16-bit values."""
 
+    def _repr_html_(self) -> str:
+        return prediction_html(self)
+
 
 class Failure(Record):
     """An image without a result: code, message and hint of its error."""
@@ -125,6 +129,9 @@ class Failure(Record):
     hint: str | None
     retryable: bool
     """Whether the same call may succeed later."""
+
+    def _repr_html_(self) -> str:
+        return failure_html(self)
 
     @classmethod
     def of(cls, error: BcosError, source: str) -> Self:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from bcos_sdk._extras import require
 from bcos_sdk._files import sha256_of
 from bcos_sdk._paths import builtin_dir, cache_dir
 from bcos_sdk.errors import DownloadError, HashMismatchError, NoPublishedWeightsError
@@ -35,7 +34,6 @@ def download_weights(spec: ModelSpec, *, folder: Path | None = None, progress: b
             source=spec.name,
             hint=f"Train the model and pass the file: --weights FILE, or load_model({spec.name!r}, weights=FILE).",
         )
-    require("filelock", purpose="Downloading weights")
     from filelock import FileLock
 
     target = (folder or weights_dir()) / source.file_name

@@ -16,6 +16,7 @@ from bcos_sdk.cli.benchmark._measurements import TORCH, Comparison
 from bcos_sdk.cli.benchmark._subject import Subject, sample_images, top_targets
 from bcos_sdk.cli.benchmark._timing import Case
 from bcos_sdk.client import Client
+from bcos_sdk.pictures import rgba, to_picture
 
 __all__ = ["conventional_cases", "our_cases", "reason_not_compared", "reference_cases"]
 
@@ -41,8 +42,10 @@ def our_cases(subject: Subject, device: str, threads: int, batches: Sequence[int
 
 
 def _with_picture(client: Client, images: npt.NDArray[np.float32]) -> Any:
+    """The picture that the reference draws: of the size of the input, however small."""
     (explained,) = client.explain(list(images), weights=True)
-    return explained.explanations[0].rgba()
+    explanation = explained.explanations[0]
+    return to_picture(rgba(explanation.weights, explanation.contributions))
 
 
 def conventional_cases(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,8 @@ import torch
 from onnx import TensorProto, helper
 from torch import Tensor, fx
 
-from bcos_sdk.contract import EXPLAIN_INPUTS, EXPLAIN_OUTPUTS, TARGETS, Layout
+from bcos_sdk.contract import EXPLAIN_INPUTS, EXPLAIN_OUTPUTS, ONNX_OPERATORS, TARGETS, Layout
 from bcos_sdk.errors import ExportError
-from bcos_sdk.exporters.onnx._vocabulary import EMITTED
 from bcos_sdk.exporters.program import Program, infer_shapes, is_floating, path_of
 
 __all__ = ["IR_VERSION", "OPSET", "Emitter", "Spelling", "WeightsFile", "emit"]
@@ -31,7 +32,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class WeightsFile:
-    """Tensors one after another in one file. Equal tensors are stored once, even if several graphs read them."""
+    """`with WeightsFile(path) as weights:` tensors one after another in one file.
+
+    Equal tensors are stored once, even if several graphs read them.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -48,8 +52,15 @@ class WeightsFile:
             self._file.write(data)
         return self._places[key]
 
-    def close(self) -> None:
-        self._file.close()
+    def __enter__(self) -> WeightsFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # After a failed write the buffer cannot be written either. Its error would hide the first one.
+        with contextlib.suppress(OSError) if error else contextlib.nullcontext():
+            self._file.close()
 
 
 def emit(
@@ -132,7 +143,7 @@ class Emitter:
         return self._emit(kind, inputs, attributes, results=2, wanted=index)
 
     def _emit(self, kind: str, inputs: Sequence[Any], attributes: dict[str, Any], *, results: int, wanted: int) -> str:
-        assert kind in EMITTED, f"add {kind} to EMITTED in exporters/onnx/_vocabulary.py"
+        assert kind in ONNX_OPERATORS, f"add {kind} to ONNX_OPERATORS in bcos_sdk/contract.py"
         name = self._unique(f"{self.scope}/{kind}")
         outputs = [name if i == wanted else f"{name}:unused" for i in range(results)]
         names = [self.value(one) for one in inputs]

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bcos_sdk._telemetry import import_onnxruntime
 from bcos_sdk.bundle import Golden, Parity
 from bcos_sdk.contract import (
     IMAGE,
@@ -225,7 +226,7 @@ def _judge(figures: Parity, limits: Mapping[str, float]) -> None:
 
 
 def _session(path: Path) -> Any:
-    import onnxruntime
+    onnxruntime = import_onnxruntime()
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3

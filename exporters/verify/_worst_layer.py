@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from bcos_sdk._telemetry import import_onnxruntime
 from bcos_sdk.contract import IMAGE, TARGETS, rank_target
 from bcos_sdk.errors import ParityError
 from bcos_sdk.exporters.onnx import WeightsFile, emit
@@ -65,12 +66,11 @@ def _values(program: Program, images: Tensor, targets: Tensor) -> dict[fx.Node, 
 
 def _measure(program: Program, inner: dict[str, fx.Node], images: Tensor, targets: Tensor) -> dict[str, Any]:
     """The inner values as ONNX Runtime computes them."""
-    import onnxruntime
+    onnxruntime = import_onnxruntime()
 
     with tempfile.TemporaryDirectory() as folder:
-        weights = WeightsFile(Path(folder) / "weights.bin")
-        model = emit(program, "inner", weights, SPELLINGS, expose=inner)
-        weights.close()
+        with WeightsFile(Path(folder) / "weights.bin") as weights:
+            model = emit(program, "inner", weights, SPELLINGS, expose=inner)
         path = Path(folder) / "inner.onnx"
         path.write_bytes(model.SerializeToString())
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

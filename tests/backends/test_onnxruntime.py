@@ -115,8 +115,9 @@ def test_a_failed_run_is_an_inference_error() -> None:
 
 def test_a_damaged_graph_is_a_bundle_error(tmp_path: Any) -> None:
     folder = copy_of(small_bundle(), tmp_path / "bundle")
-    (folder / "explain.onnx").write_bytes(b"\x08\x0a garbage")
+    path = folder / "explain.onnx"
+    path.write_bytes(path.read_bytes().replace(b"MatMul", b"Concat"))  # Concat needs an axis
     sign_again(folder)
     bundle: Bundle = open_bundle(folder)
-    with pytest.raises(BundleError, match=r"cannot load .*explain\.onnx"):
+    with pytest.raises(BundleError, match=r"cannot load explain\.onnx"):
         cpu_backend(bundle).explain(encoded_batch(1), np.array([[0]]), weights=False)

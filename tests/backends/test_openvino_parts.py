@@ -12,9 +12,10 @@ from onnx import helper
 from support.bundles import copy_of, encoded_batch, small_bundle
 from support.tiny_onnx import write_onnx
 
+from bcos_sdk._telemetry import import_openvino
 from bcos_sdk.backends import Arrays, Device, TensorSpec, explain_specs, open_backend, open_graph
 from bcos_sdk.backends.onnxruntime import CPU
-from bcos_sdk.backends.openvino import OpenvinoGraph, images_per_run, import_openvino, join_norms
+from bcos_sdk.backends.openvino import OpenvinoGraph, images_per_run, join_norms
 from bcos_sdk.bundle import open_bundle
 from bcos_sdk.errors import SelfTestError
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from bcos_sdk._files import sha256_of
 from bcos_sdk.bundle import (
     Bundle,
     BundleWriter,
@@ -25,12 +27,13 @@ from bcos_sdk.bundle import (
     stored_bundles,
 )
 from bcos_sdk.contract import InputSpec, Layout
-from bcos_sdk.errors import BundleError, BundleExistsError
+from bcos_sdk.errors import BundleError, BundleExistsError, OutputError
 
-FILES = {"predict.onnx": b"predict", "explain.onnx": b"explain", "weights.bin": b"weights", "golden.npz": b"golden"}
+GRAPH = b"\x08\x0a"  # the smallest ONNX file: a ModelProto with the field ir_version = 10
+FILES = {"predict.onnx": GRAPH, "explain.onnx": GRAPH, "weights.bin": b"weights", "golden.npz": b"golden"}
 
 
-def manifest(writer: BundleWriter) -> Manifest:
+def manifest() -> Manifest:
     return Manifest(
         model=ModelRecord(name="net", module="tests.Net", weights_sha256="0" * 64),
         input=InputSpec(size=(8, 8), resize=None, crop=None),
@@ -51,7 +54,6 @@ def manifest(writer: BundleWriter) -> Manifest:
         rewrites={},
         parity=(),
         parity_limits={"weights": 1e-4},
-        files=writer.records(),
     )
 
 
@@ -59,7 +61,7 @@ def write(path: Path, *, force: bool = False) -> Bundle:
     with BundleWriter(path, force=force) as writer:
         for name, contents in FILES.items():
             (writer.folder / name).write_bytes(contents)
-        return writer.finish(manifest(writer))
+        return writer.finish(manifest())
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ def edit(bundle: Path, change: Callable[[dict[str, Any]], None]) -> None:
 def test_a_written_bundle_can_be_opened(bundle: Path) -> None:
     opened = open_bundle(bundle)
     assert opened.manifest.labels == ("cat", "dog")
-    assert opened.explain_graph.read_bytes() == b"explain"
+    assert opened.explain_graph.read_bytes().startswith(GRAPH)
     assert names(bundle.parent) == ["bundle"], "no other file remains"
 
 
@@ -135,10 +137,10 @@ def test_paths_outside_the_bundle_are_refused(bundle: Path, name: str) -> None:
         open_bundle(bundle)
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None, True])
+@pytest.mark.parametrize("version", [0, 1, 3, "2", None, True])
 def test_other_versions_are_refused(bundle: Path, version: object) -> None:
     edit(bundle, lambda document: document.update(schema_version=version))
-    with pytest.raises(BundleError, match="reads version 1"):
+    with pytest.raises(BundleError, match="reads version 2"):
         open_bundle(bundle)
 
 
@@ -159,6 +161,52 @@ def test_a_graph_without_a_hash_in_the_manifest_is_refused(bundle: Path) -> None
     edit(bundle, lambda document: document["files"].pop("explain.onnx"))
     with pytest.raises(BundleError, match=r"no hash of explain\.onnx"):
         open_bundle(bundle)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": ["dog", "cat"]},
+        {"input": {"size": [8, 8], "resize": 9, "crop": [8, 8]}},
+        {"probability": "softmax"},
+        {"bias_terms": ["other"]},
+        {"tolerance": 2e-5},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_changed_manifest_is_refused(bundle: Path, change: dict[str, Any]) -> None:
+    edit(bundle, lambda document: document.update(change))
+    with pytest.raises(BundleError, match=r"manifest\.json is not the one that was exported with predict\.onnx"):
+        open_bundle(bundle)
+
+
+def test_a_graph_of_another_export_is_refused(bundle: Path, tmp_path: Path) -> None:
+    """Its hash in the manifest was adapted, but it belongs to a manifest with other labels."""
+    with BundleWriter(tmp_path / "other") as writer:
+        for name, contents in FILES.items():
+            (writer.folder / name).write_bytes(contents)
+        other = writer.finish(manifest().model_copy(update={"labels": ("dog", "cat")}))
+    shutil.copy(other.explain_graph, bundle / "explain.onnx")
+    record = other.manifest.files["explain.onnx"].model_dump()
+    edit(bundle, lambda document: document["files"].update({"explain.onnx": record}))
+    with pytest.raises(BundleError, match=r"exported with explain\.onnx: its digest differs"):
+        open_bundle(bundle)
+
+
+@pytest.mark.parametrize("contents", [b"text", b"\x08", b"\x72\x7f", b"\x0f", b"\xff" * 20])
+def test_a_graph_that_is_not_protobuf_is_refused(bundle: Path, contents: bytes) -> None:
+    (bundle / "predict.onnx").write_bytes(contents)
+    record = {"sha256": sha256_of(bundle / "predict.onnx"), "size": len(contents)}
+    edit(bundle, lambda document: document["files"].update({"predict.onnx": record}))
+    with pytest.raises(BundleError, match=r"predict\.onnx is refused: it is not an ONNX file"):
+        open_bundle(bundle)
+
+
+def test_the_digest_does_not_depend_on_the_order_of_keys_or_on_spaces(bundle: Path) -> None:
+    text = (bundle / "manifest.json").read_text()
+    document = json.loads(text)
+    (bundle / "manifest.json").write_text(json.dumps(dict(reversed(document.items())), indent=7))
+    assert open_bundle(bundle).manifest.digest == Manifest.model_validate_json(text).digest
 
 
 def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
@@ -228,6 +276,37 @@ with BundleWriter({str(tmp_path / "bundle")!r}) as writer:
         open_bundle(tmp_path / "bundle")
     write(tmp_path / "bundle")
     assert names(tmp_path) == ["bundle"]
+
+
+def test_an_export_to_the_store_removes_the_files_of_every_killed_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BCOS_SDK_STORE", str(tmp_path))
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    write(tmp_path / "replaced").path.rename(tmp_path / f".replaced.partial-{int(gone.stdout)}-replaced")
+    for process in (int(gone.stdout), os.getppid()):
+        (tmp_path / f".other.partial-{process}").mkdir()
+    write(tmp_path / "bundle")
+    assert names(tmp_path) == [f".other.partial-{os.getppid()}", "bundle", "replaced"], "one export is still running"
+    assert open_bundle(tmp_path / "replaced").manifest.classes == 2
+
+
+def test_outside_the_store_only_the_files_of_the_same_target_are_removed(tmp_path: Path) -> None:
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    (tmp_path / f".other.partial-{int(gone.stdout)}").mkdir()
+    write(tmp_path / "bundle")
+    assert names(tmp_path) == [f".other.partial-{int(gone.stdout)}", "bundle"]
+
+
+def test_a_full_disk_is_an_output_error_and_leaves_no_files(tmp_path: Path) -> None:
+    def fail() -> None:
+        with BundleWriter(tmp_path / "bundle") as writer:
+            (writer.folder / "predict.onnx").write_bytes(b"half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(OutputError, match=r"cannot write the bundle .*: No space left on device"):
+        fail()
+    assert names(tmp_path) == []
 
 
 def test_a_store_that_cannot_be_read_counts_as_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from support.export_extra import import_reference, torch
 
 from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import BcosError, ImageTooLargeError, InputError
-from bcos_sdk.images import enlarged_input, load_image
+from bcos_sdk.images import load_image
 from bcos_sdk.limits import Limits
 
 LIMITS = Limits()
@@ -175,15 +175,3 @@ def test_a_model_without_resize_takes_images_of_its_input_size_only() -> None:
     cropped = InputSpec(size=(32, 32), resize=None, crop=(32, 32))
     with pytest.raises(InputError, match="too few for a crop"):
         load_image(photograph((33, 31)), "flat", cropped, LIMITS)
-
-
-def test_an_enlarged_input_shows_the_same_crop() -> None:
-    small = InputSpec(size=(32, 48), resize=50, crop=(32, 48))
-    larger = enlarged_input(small, 3)
-    assert larger == InputSpec(size=(96, 144), resize=150, crop=(96, 144), interpolation="bicubic")
-    gradient = Image.linear_gradient("L").resize((300, 200))
-    picture = Image.merge("RGB", (gradient, gradient.transpose(Image.Transpose.ROTATE_180), gradient))
-    pixels = load_image(picture, "picture", small, LIMITS).pixels.astype(float)
-    shrunk = Image.fromarray(load_image(picture, "picture", larger, LIMITS).pixels).resize((48, 32))
-    np.testing.assert_allclose(np.asarray(shrunk), pixels, atol=2)
-    assert enlarged_input(InputSpec(size=(8, 8), resize=None, crop=None), 2).size == (16, 16)

@@ -136,6 +136,42 @@ def test_an_overlay_may_be_drawn_on_a_larger_picture_of_the_same_crop() -> None:
     np.testing.assert_allclose(picture[59, 69], 128 / 255, rtol=1e-6)
 
 
+def test_a_box_holds_the_map_and_the_rest_of_the_picture_has_little_contrast() -> None:
+    pixels = np.zeros((40, 60, 3), np.uint8)
+    pixels[:, 30:] = 255
+    picture = overlay(pixels, np.ones((4, 5)), percentile=100, box=(10, 8, 50, 36))
+    red = (picture == [1, 0, 0]).all(2)
+    assert red[8:36, 10:50].all()
+    assert red.sum() == 28 * 40, "and nowhere else"
+    np.testing.assert_allclose(picture[0, 0], 0.3, rtol=1e-6)
+    np.testing.assert_allclose(picture[0, 59], 0.7, rtol=1e-6)
+
+
+@given(st.data())
+def test_each_pixel_of_a_box_has_the_colour_of_its_cell(data: st.DataObject) -> None:
+    """Compare with a lookup of each pixel centre in the map, away from the borders of cells, for boxes of fractions."""
+    height, width = data.draw(st.tuples(st.integers(40, 90), st.integers(40, 90)))
+    rows, columns = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
+    left, top = data.draw(st.tuples(st.floats(0, 8), st.floats(0, 8)))
+    right, bottom = width - data.draw(st.floats(0, 8)), height - data.draw(st.floats(0, 8))
+    signs = np.random.default_rng(data.draw(st.integers(0, 99))).choice([-1.0, 1.0], (rows, columns))
+    picture = overlay(np.full((height, width, 3), 128, np.uint8), signs, percentile=100, box=(left, top, right, bottom))
+    for row in range(height):
+        for column in range(width):
+            x, y = (column + 0.5 - left) / (right - left) * columns, (row + 0.5 - top) / (bottom - top) * rows
+            inside = 0 <= x < columns and 0 <= y < rows
+            if not inside:
+                assert (picture[row, column] == picture[row, column, 0]).all(), "grey"
+            elif abs(x % 1 - 0.5) < 0.2 and abs(y % 1 - 0.5) < 0.2:
+                red, _, blue = picture[row, column]
+                assert (red > blue) == (signs[int(y), int(x)] > 0)
+
+
+@pytest.mark.parametrize("box", [(0, 0, 3, 3), (2.9, 2.9, 3, 3), (1.2, 0.1, 1.3, 2.9)])
+def test_a_box_may_be_smaller_than_a_pixel(box: tuple[float, float, float, float]) -> None:
+    assert overlay(np.zeros((3, 3, 3), np.uint8), np.ones((50, 40)), box=box).shape == (3, 3, 3)
+
+
 @pytest.mark.parametrize(
     ("size", "factor"), [((32, 32), 7), ((33, 99), 7), ((224, 300), 1), ((223, 300), 2), ((1, 1), 224)]
 )
@@ -145,6 +181,10 @@ def test_the_enlarged_shorter_side_has_at_least_224_pixels(size: tuple[int, int]
     enlarged = enlarge(picture, factor)
     assert enlarged.size == (size[0] * factor, size[1] * factor)
     assert (enlarged is picture) == (factor == 1)
+
+
+def test_the_least_side_can_be_chosen() -> None:
+    assert [enlargement((32, 40), side) for side in (1, 32, 33, 320)] == [1, 1, 2, 10]
 
 
 def test_the_smoothing_window_keeps_its_width_in_the_enlarged_picture() -> None:
@@ -174,3 +214,6 @@ def test_a_data_uri_is_a_thumbnail_as_webp(size: tuple[int, int], shown: tuple[i
     with Image.open(io.BytesIO(base64.b64decode(text))) as thumbnail:
         assert (thumbnail.format, thumbnail.size) == ("WEBP", shown)
     assert picture.size == size, "the picture itself is not changed"
+    large = base64.b64decode(data_uri(picture, 400).split(",")[1])
+    with Image.open(io.BytesIO(large)) as larger:
+        assert larger.width == min(400, size[0])

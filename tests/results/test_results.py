@@ -55,6 +55,14 @@ def explanation(seed: int = 0, *, weights: bool = True, off: float = 0.0, label:
     )
 
 
+def with_display(times: int = 28) -> Explanation:
+    """An explanation whose image is known with more pixels than the network received: a ramp instead of one colour."""
+    ramp = np.linspace(0, 255, 10 * times).astype(np.uint8)
+    display = np.broadcast_to(ramp[:, None], (8 * times, 10 * times, 3)).copy()
+    e = explanation()
+    return Explanation.model_validate(e.model_dump() | {"arrays": e.arrays | {"display": display}})
+
+
 def explained(**options: Any) -> Explained:
     classes = (ClassScore(index=3, label="cat", logit=1.5, probability=0.8),)
     prediction = Prediction(source="cat.png", model="net", classes=classes)
@@ -136,7 +144,7 @@ def test_the_schema_describes_what_is_written() -> None:
     schema = Explained.model_json_schema(mode="serialization")
     assert schema["properties"]["schema_version"]["const"] == 1
     arrays = schema["$defs"]["Explanation"]["properties"]["arrays"]["properties"]
-    written = json.loads(explained().to_json())["explanations"][0]["arrays"]
+    written = json.loads(with_display().to_json())["arrays"]
     assert arrays.keys() == written.keys()
     for name, array in written.items():
         assert array["dtype"] == arrays[name]["properties"]["dtype"]["const"]
@@ -226,12 +234,35 @@ def test_an_incomplete_explanation_cannot_be_drawn_saved_or_subtracted(tmp_path:
     assert wrong.contributions.shape == (8, 10), "the numbers can be read"
 
 
-def test_pictures_have_the_size_of_the_image() -> None:
+def test_pictures_of_a_small_input_are_a_multiple_of_at_least_224_pixels() -> None:
     e = explanation()
     assert (e.rgba().mode, e.heatmap().mode, e.overlay().mode) == ("RGBA", "RGB", "RGB")
-    assert {e.rgba(smooth=4).size, e.heatmap(smooth=3).size, e.overlay(percentile=90).size} == {(10, 8)}
+    assert {e.rgba(smooth=4).size, e.heatmap(smooth=3).size, e.overlay(percentile=90).size} == {(280, 224)}
+    assert e.image.shape == (8, 10, 3), "what the network received"
+    assert e.display.shape == (224, 280, 3)
     with pytest.raises(MissingArrayError, match=r"no weights(.|\n)*weights=True"):
         explanation(weights=False).rgba()
+
+
+def test_the_overlay_has_the_detail_of_the_display(tmp_path: Path) -> None:
+    e = with_display()
+    flat = e.model_copy(update={"bias": {"logit_bias": e.target.logit, "position": 0.0}})
+    flat = flat.model_copy(update={"arrays": e.arrays | {"contributions": np.zeros((8, 10), np.float32)}})
+    flat = Explanation.model_validate(flat.model_dump() | {"completeness": flat.completeness.model_dump()})
+    np.testing.assert_allclose(np.asarray(flat.overlay(), int), e.display, atol=1)
+    np.testing.assert_array_equal((e - e).display, e.display)
+    assert Explanation.from_json(e.to_json()) == e
+    assert np.ptp(Explanation.from_json(e.to_json()).display) == 255
+    e.save(tmp_path / "a.npz")
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as stored:
+        np.testing.assert_array_equal(stored["display"], e.display)
+
+
+@pytest.mark.parametrize("shape", [(16, 19, 3), (15, 20, 3), (16, 10, 3), (4, 5, 3)])
+def test_a_display_that_is_no_multiple_of_the_image_is_refused(shape: tuple[int, ...]) -> None:
+    arrays = explanation().arrays | {"display": np.zeros(shape, np.uint8)}
+    with pytest.raises(ValidationError, match="the display has"):
+        Explanation.model_validate(explanation().model_dump() | {"arrays": arrays})
 
 
 def test_errors_of_saving(tmp_path: Path) -> None:

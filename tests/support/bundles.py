@@ -23,7 +23,7 @@ from bcos_sdk import Client, Prediction
 from bcos_sdk._files import sha256_of
 from bcos_sdk.backends import Device, GraphBackend
 from bcos_sdk.backends.onnxruntime import CPU
-from bcos_sdk.bundle import Bundle, open_bundle
+from bcos_sdk.bundle import Bundle, binding_digest, open_bundle
 from bcos_sdk.contract import GraphPrecision, InputSpec
 from bcos_sdk.images import encode
 from support.export_extra import HAVE_TORCH, export, torch
@@ -91,20 +91,22 @@ def copy_of(bundle: Bundle, target: Path) -> Path:
 
 
 def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the manifest, and forge digests and hashes so that the bundle opens, as an attacker would."""
     path = folder / "manifest.json"
     document = json.loads(path.read_text("utf-8"))
+    before = binding_digest(document)
     change(document)
+    after = binding_digest(document)
+    for graph in folder.glob("*.onnx"):
+        graph.write_bytes(graph.read_bytes().replace(before.encode(), after.encode()))
+    for name, record in document["files"].items():
+        record["sha256"], record["size"] = sha256_of(folder / name), (folder / name).stat().st_size
     path.write_text(json.dumps(document), "utf-8")
 
 
 def sign_again(folder: Path) -> None:
     """Write the current hashes of all files into the manifest, as an attacker would."""
-
-    def change(document: dict[str, Any]) -> None:
-        for name, record in document["files"].items():
-            record["sha256"], record["size"] = sha256_of(folder / name), (folder / name).stat().st_size
-
-    edit_manifest(folder, change)
+    edit_manifest(folder, lambda _document: None)
 
 
 def random_pixels(count: int, seed: int = 0, size: tuple[int, int] = (32, 45)) -> list[npt.NDArray[np.uint8]]:

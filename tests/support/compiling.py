@@ -79,9 +79,8 @@ def _in_a_grid(run: Callable[[Tensor, Tensor], dict[str, Tensor]], x: Tensor, ta
 def run_onnx(program: Program, x: Tensor, targets: Tensor | None = None) -> dict[str, np.ndarray]:
     """Emit the program as ONNX, check the model, and run it in ONNX Runtime, like `run_in_torch`."""
     with TemporaryDirectory() as folder:
-        weights = WeightsFile(Path(folder) / "weights.bin")
-        model = emit(program, "test", weights, SPELLINGS)
-        weights.close()
+        with WeightsFile(Path(folder) / "weights.bin") as weights:
+            model = emit(program, "test", weights, SPELLINGS)
         path = Path(folder) / "model.onnx"
         path.write_bytes(model.SerializeToString())
         onnx.checker.check_model(str(path), full_check=True)

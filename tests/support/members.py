@@ -165,11 +165,10 @@ def _write(compiled: Compiled, size: Size, folder: Path, *, half: bool) -> None:
         analysis = HalfAnalysis(compiled.explain, images(2, size))
         exponents = analysis.exponents | analysis.exponents_of(compiled.explain_rows)
         programs = {name: in_half(program, exponents) for name, program in programs.items()}
-    weights = WeightsFile(folder / "weights.bin")
-    for name, program in programs.items():
-        model = emit(program, name, weights, SPELLINGS)
-        (folder / f"{name}.onnx").write_bytes(model.SerializeToString())
-    weights.close()
+    with WeightsFile(folder / "weights.bin") as weights:
+        for name, program in programs.items():
+            model = emit(program, name, weights, SPELLINGS)
+            (folder / f"{name}.onnx").write_bytes(model.SerializeToString())
 
 
 def _graph_files(folder: Path) -> GraphFiles:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bcos_sdk._telemetry import import_onnxruntime
 from bcos_sdk.backends._graph import Arrays, Feed, TensorSpec, batch_size, inference_error
 
 __all__ = ["BoundGraph", "HostGraph", "SessionGraph"]
@@ -90,7 +91,7 @@ class BoundGraph(SessionGraph):
         return _Buffers(binding, inputs, results)
 
     def _allocate(self, shape: tuple[int, ...], dtype: str) -> Any:
-        import onnxruntime
+        onnxruntime = import_onnxruntime()
 
         return onnxruntime.OrtValue.ortvalue_from_shape_and_type(
             list(shape), np.dtype(dtype).type, self._memory, self._index

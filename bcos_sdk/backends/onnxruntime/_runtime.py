@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from bcos_sdk._extras import installed_version, is_installed, require
+from bcos_sdk._telemetry import import_onnxruntime
 from bcos_sdk.backends._driver import gpu_problem
 from bcos_sdk.backends._graph import Graph
 from bcos_sdk.backends._runtime import OpenOptions, Runtime, unavailable
@@ -46,27 +47,47 @@ class SessionRuntime(Runtime):
 
     @override
     def open_graph(self, graph: Path, bundle: Bundle, index: int, options: OpenOptions) -> Graph:
-        return self.graph_of(self.open_session(graph, index, threads=options.threads, tf32=options.tf32), index)
+        session = self.open_session(
+            bundle.graph_contents(graph),
+            index,
+            name=graph.name,
+            weights=(bundle.manifest.weights, bundle.weights),
+            threads=options.threads,
+            tf32=options.tf32,
+        )
+        return self.graph_of(session, index)
 
     @override
     def open_onnx(self, source: Path | bytes, index: int, *, threads: int | None = None) -> Graph:
         return self.graph_of(self.open_session(source, index, threads=threads), index)
 
     def open_session(
-        self, graph: Path | bytes, index: int = 0, *, threads: int | None = None, tf32: bool = False
+        self,
+        graph: Path | bytes,
+        index: int = 0,
+        *,
+        name: str = "the graph",
+        weights: tuple[str, memoryview] | None = None,
+        threads: int | None = None,
+        tf32: bool = False,
     ) -> Any:
-        """Return an `onnxruntime.InferenceSession` that computes only on the device."""
-        import onnxruntime
+        """Return an `onnxruntime.InferenceSession` that computes only on the device.
+
+        `weights` are the name and the contents of the graph's external data. ONNX Runtime then opens no file.
+        """
+        onnxruntime = import_onnxruntime()
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = threads or 0
+        if weights is not None:
+            options.add_external_initializers_from_files_in_memory([weights[0]], [weights[1]], [len(weights[1])])
         self.prepare(options)
         providers = [(self.provider, self.provider_options(index, tf32=tf32))]
         try:
             session = onnxruntime.InferenceSession(graph, options, providers=providers, enable_fallback=False)
         except Exception as error:  # the errors of ONNX Runtime have no other common base
-            raise self.load_error(graph.name if isinstance(graph, Path) else "the graph", index, error) from error
+            raise self.load_error(name, index, error) from error
         self.check_session(session, index)
         return session
 
@@ -142,7 +163,7 @@ class CudaRuntime(SessionRuntime):
 
     @override
     def prepare(self, options: Any) -> None:
-        import onnxruntime
+        onnxruntime = import_onnxruntime()
 
         options.add_session_config_entry(RECORD_ASSIGNMENT, "1")
         with contextlib.redirect_stdout(sys.stderr):  # it prints the libraries that it cannot find
@@ -177,7 +198,7 @@ def _foreign_nodes(on_cpu: Sequence[tuple[str, str]]) -> list[str]:
 
 def _cuda_problem() -> str | None:
     """Why this installation of ONNX Runtime has no CUDA; None if it has."""
-    import onnxruntime
+    onnxruntime = import_onnxruntime()
 
     if CudaRuntime.provider in onnxruntime.get_available_providers():
         return None

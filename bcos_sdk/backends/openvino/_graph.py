@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from bcos_sdk._telemetry import import_openvino
 from bcos_sdk.backends._graph import Arrays, Feed, TensorSpec, batch_size, inference_error, is_out_of_memory
 from bcos_sdk.backends._runtime import unavailable
 from bcos_sdk.backends.openvino._rewrite import rewrite
+from bcos_sdk.bundle import move_external_data
 from bcos_sdk.errors import BcosError, BundleError, InferenceError, OutOfMemoryError
 
-__all__ = ["DEVICE", "OpenvinoGraph", "images_per_run", "import_openvino"]
+__all__ = ["DEVICE", "OpenvinoGraph", "images_per_run"]
 
 DEVICE = "openvino"
 
 _Sizes: TypeAlias = tuple[tuple[str, int], ...]
 """For each input, the length of its first axis that a graph is compiled for."""
 _ANY = -1
+# With this location the offset of a tensor is an address in memory. The gate refuses files that contain it.
+_MEMORY_LOCATION = "*/_ORT_MEM_ADDR_/*"
 
 # Measured with two threads: the time per image is the same for runs of one and of eight images. For more threads, one
 # image per two threads is an assumption.
 _THREADS_PER_IMAGE = 2
 _MOST_IMAGES_PER_RUN = 8
-_TELEMETRY = "openvino_telemetry"
 # Lines of an error message that only name a place in the source code of OpenVINO.
 _SOURCE_LINES = ("Exception from ", "Check '")
 # Texts for an operator that OpenVINO does not have: since 2026.4, and before.
@@ -46,13 +46,22 @@ class OpenvinoGraph:
     A damaged file is a `BundleError`. An operator that OpenVINO does not have is a `DeviceUnavailableError`.
     """
 
-    def __init__(self, graph: Path | bytes, *, threads: int | None = None, in_parts: bool = True) -> None:
-        self._name = graph.name if isinstance(graph, Path) else "the graph"
+    def __init__(
+        self,
+        graph: Path | bytes,
+        name: str | None = None,
+        *,
+        weights: memoryview | None = None,
+        threads: int | None = None,
+        in_parts: bool = True,
+    ) -> None:
+        self._name = name or (graph.name if isinstance(graph, Path) else "the graph")
+        self._weights = weights  # OpenVINO does not copy them
         self._threads = threads
         self._images_per_run = images_per_run(threads or _cores()) if in_parts else None
         self._requests: dict[_Sizes, Any] = {}
         self._closed = False
-        self._model = self._read(graph)
+        self._model = self._read(graph if weights is None else _with_weights_in_memory(graph, weights))
         self._inputs: dict[str, tuple[Any, np.dtype[Any]]] = {}
         for port in self._model.inputs:
             spec = port.partial_shape, np.dtype(port.element_type.to_dtype())
@@ -79,11 +88,12 @@ class OpenvinoGraph:
         self._closed = True
         self._model = None
         self._requests.clear()  # the last references: OpenVINO frees the compiled graphs
+        self._weights = None
 
     def _read(self, graph: Path | bytes) -> Any:
         """Read the file once. Files that change later do not change what runs."""
         try:
-            return import_openvino().Core().read_model(graph)
+            return _openvino().Core().read_model(graph)
         except Exception as error:  # the errors of OpenVINO have no other common base
             if is_out_of_memory(error):
                 raise self._no_memory() from error
@@ -132,7 +142,7 @@ class OpenvinoGraph:
             model = self._model.clone()
             rewrite(model)
             model.reshape({name: _with_first_axis(model.input(name).partial_shape, size) for name, size in sizes})
-            compiled = import_openvino().Core().compile_model(model, "CPU", _options(self._threads))
+            compiled = _openvino().Core().compile_model(model, "CPU", _options(self._threads))
             return compiled.create_infer_request()
         except BcosError:
             raise
@@ -143,7 +153,7 @@ class OpenvinoGraph:
 
     def _check(self, feed: Feed) -> None:
         """Refuse inputs of another shape or dtype. OpenVINO would accept them and compute wrong results."""
-        partial_shape = import_openvino().PartialShape
+        partial_shape = _openvino().PartialShape
         for name, array in feed.items():
             shape, dtype = self._inputs[name]
             if dtype != array.dtype or not shape.compatible(partial_shape(list(array.shape))):
@@ -192,23 +202,15 @@ def _message(error: Exception) -> str:
     return " ".join(line for line in lines if line and not line.startswith(_SOURCE_LINES)) or str(error)
 
 
-def import_openvino() -> Any:
-    """Import OpenVINO without its telemetry, which sends a message to Google Analytics on import."""
+def _with_weights_in_memory(graph: Path | bytes, weights: memoryview) -> bytes:
+    """The graph with the addresses of its weights in the memory of this process, so that OpenVINO opens no file."""
+    contents = graph.read_bytes() if isinstance(graph, Path) else graph
+    address = np.frombuffer(weights, np.uint8).ctypes.data
+    return move_external_data(contents, location=_MEMORY_LOCATION, start=address)
+
+
+def _openvino() -> Any:
     try:
-        with contextlib.nullcontext() if "openvino" in sys.modules else _no_telemetry():
-            return import_module("openvino")
+        return import_openvino()
     except (ImportError, OSError) as error:
         raise unavailable(DEVICE, f"OpenVINO cannot be imported: {error}") from error
-
-
-@contextlib.contextmanager
-def _no_telemetry() -> Iterator[None]:
-    """Make the telemetry package fail to import. OpenVINO works without it."""
-    before = sys.modules.get(_TELEMETRY)
-    sys.modules[_TELEMETRY] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        sys.modules.pop(_TELEMETRY, None)
-        if before is not None:
-            sys.modules[_TELEMETRY] = before

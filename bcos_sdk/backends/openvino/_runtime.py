@@ -29,7 +29,7 @@ class OpenvinoRuntime(Runtime):
 
     @override
     def open_graph(self, graph: Path, bundle: Bundle, index: int, options: OpenOptions) -> Graph:
-        return OpenvinoGraph(graph, threads=options.threads)
+        return OpenvinoGraph(bundle.graph_contents(graph), graph.name, weights=bundle.weights, threads=options.threads)
 
     @override
     def open_onnx(self, source: Path | bytes, index: int, *, threads: int | None = None) -> Graph:

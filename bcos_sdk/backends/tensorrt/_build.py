@@ -7,7 +7,6 @@ import logging
 import time
 from pathlib import Path
 
-from bcos_sdk._extras import require
 from bcos_sdk._files import atomic_write, sha256_of
 from bcos_sdk._paths import cache_dir
 from bcos_sdk.backends.tensorrt._cache import Accept, Engine, accept_all, find_engine, mark_built_here
@@ -25,7 +24,6 @@ def build_once(
     bundle: Bundle, graph: Path, key: EngineKey, folder: Path, gpu: int | None, accept: Accept = accept_all
 ) -> Engine:
     """Return the engine from the folder. If there is none, one process builds it while the others wait."""
-    require("filelock", purpose="Building engines")
     from filelock import FileLock, Timeout
 
     plan = folder / f"{key.stem(graph.stem)}.plan"

@@ -1,8 +1,9 @@
-"""The ONNX operators that the exporter emits, and those that TensorRT does not build or computes differently.
+"""The uses of ONNX operators that TensorRT does not build or computes differently.
 
-ONNX Runtime, OpenVINO and TensorRT all support the operators in EMITTED, but TensorRT does not support every use of
-them. Its own `supports_operator` is not reliable. Each entry of TENSORRT_REFUSES failed, or differed from ONNX Runtime,
-with TensorRT for RTX 1.7. The parser of TensorRT may refuse further uses, and reports them when an engine is built.
+ONNX Runtime, OpenVINO and TensorRT all support the operators of the contract, but TensorRT does not support every use
+of them. Its own `supports_operator` is not reliable. Each entry of TENSORRT_REFUSES failed, or differed from ONNX
+Runtime, with TensorRT for RTX 1.7. The parser of TensorRT may refuse further uses, and reports them when an engine is
+built.
 """
 
 from __future__ import annotations
@@ -17,18 +18,7 @@ from onnx import NodeProto, numpy_helper
 
 from bcos_sdk.contract import MOST_RANKS
 
-__all__ = ["EMITTED", "TENSORRT_REFUSES", "Refusal", "find_refusals"]
-
-# fmt: off
-EMITTED = frozenset({
-    "Abs", "Add", "ArgMax", "AveragePool", "Cast", "Concat", "Conv", "ConvTranspose", "Cos", "DepthToSpace",
-    "Div", "Equal", "Exp", "Expand", "GatherElements", "Greater", "Less", "Log", "MatMul", "Max", "MaxPool",
-    "Min", "Mul", "Neg", "Pad", "Pow", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean",
-    "ReduceSum", "Relu", "Reshape", "Shape", "Sigmoid", "Sin", "Slice", "Softmax", "Sqrt", "Squeeze", "Sub",
-    "Tanh", "TopK", "Transpose", "Unsqueeze", "Where",
-})
-# fmt: on
-"""Every ONNX operator that an exported graph may contain."""
+__all__ = ["TENSORRT_REFUSES", "Refusal", "find_refusals"]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,141 @@
+"""Open a bundle: every file is a regular file inside the bundle with the recorded hash, every graph passes the gate and
+holds the digest of the manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from bcos_sdk._paths import builtin_dir
+from bcos_sdk.bundle._bundle import Bundle
+from bcos_sdk.bundle._contents import ContentsError, open_contents
+from bcos_sdk.bundle._graph_gate import LARGEST_GRAPH, GateError, check_graph
+from bcos_sdk.bundle._graph_metadata import read_metadata
+from bcos_sdk.bundle._manifest import SCHEMA_VERSION, FileRecord, Manifest, binding_digest
+from bcos_sdk.contract import MANIFEST_METADATA
+from bcos_sdk.errors import BundleError, first_faults
+
+__all__ = ["ENGINES", "MANIFEST", "has_manifest", "is_replaceable", "open_bundle"]
+
+MANIFEST, ENGINES = "manifest.json", "engines"
+_LARGEST_MANIFEST = 16 << 20
+_LARGEST_FILE = 8 << 30
+
+
+def has_manifest(folder: Path) -> bool:
+    """Return whether the folder has a manifest, so that it is a bundle. `open_bundle` checks whether it is valid."""
+    try:
+        return (folder / MANIFEST).is_file()
+    except OSError:  # the folder may not be read, or its name is not valid
+        return False
+
+
+def is_replaceable(folder: Path) -> bool:
+    """Return whether `force` may replace the folder: it is empty, or has a manifest of this project, of any version."""
+    if not folder.is_dir():
+        return False
+    if not any(folder.iterdir()):
+        return True
+    try:
+        document = _read_json(folder)
+    except (ContentsError, OSError, ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and {"schema_version", "predict_graph", "explain_graph"} <= document.keys()
+
+
+def open_bundle(path: Path | str) -> Bundle:
+    """Open the bundle in a folder and verify all its files, or raise a `BundleError` that names the fault."""
+    folder = Path(path)
+    try:
+        return _open(folder)
+    except ContentsError as error:
+        raise _invalid(folder, str(error)) from None
+    except OSError as error:
+        raise _invalid(folder, f"it cannot be read: {error.strerror}") from error
+
+
+def _open(folder: Path) -> Bundle:
+    if not folder.is_dir():
+        raise _invalid(folder, "there is no such folder")
+    document = _read_document(folder)
+    manifest = _manifest_of(folder, document)
+    graphs = [name for name in (manifest.predict_graph, manifest.explain_graph, manifest.explain_rows_graph) if name]
+    if missing := {*graphs, manifest.weights, manifest.golden} - manifest.files.keys():
+        raise _invalid(folder, f"the manifest has no hash of {', '.join(sorted(missing))}")
+    _refuse_unlisted_files(folder, manifest)
+    contents = {name: _verified(folder, name, record) for name, record in manifest.files.items()}
+    for name in graphs:
+        _check_graph(folder, name, contents[name], manifest, binding_digest(document))
+    return Bundle(folder, manifest, contents)
+
+
+def _read_document(folder: Path) -> dict[str, Any]:
+    """The manifest as JSON, of the version that this package reads."""
+    try:
+        document = _read_json(folder)
+    except (ValueError, RecursionError) as error:
+        raise _invalid(folder, f"{MANIFEST} is not JSON: {error}") from error
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if type(version) is not int or version != SCHEMA_VERSION:
+        raise BundleError(
+            f"{folder} has a manifest of version {version!r}; this bcos-sdk reads version {SCHEMA_VERSION}",
+            source=str(folder),
+            hint="Export the model again, or install the version of bcos-sdk that wrote it.",
+        )
+    assert isinstance(document, dict)
+    return document
+
+
+def _read_json(folder: Path) -> Any:
+    return json.loads(bytes(_contents(folder, MANIFEST, _LARGEST_MANIFEST)).decode("utf-8"))
+
+
+def _manifest_of(folder: Path, document: dict[str, Any]) -> Manifest:
+    try:
+        return Manifest.model_validate(document)
+    except ValidationError as error:
+        raise _invalid(folder, f"{MANIFEST} has faults: {first_faults(error)}") from error
+
+
+def _refuse_unlisted_files(folder: Path, manifest: Manifest) -> None:
+    """Refuse files that the manifest does not list, except engines: they are not part of the export."""
+    listed = {MANIFEST, ENGINES, *(name.partition("/")[0] for name in manifest.files)}
+    if unlisted := sorted(path.name for path in folder.iterdir() if path.name not in listed):
+        raise _invalid(folder, f"the manifest does not list {', '.join(unlisted[:5])}")
+
+
+def _verified(folder: Path, name: str, record: FileRecord) -> memoryview:
+    contents = _contents(folder, name, _LARGEST_FILE)
+    if len(contents) != record.size or hashlib.sha256(contents).hexdigest() != record.sha256:
+        raise _invalid(folder, f"{name} is not the file that was exported: its hash differs")
+    return contents
+
+
+def _contents(folder: Path, name: str, largest: int) -> memoryview:
+    # Package installers may hard-link the files of the built-in bundle to their cache.
+    in_package = folder.resolve().is_relative_to(builtin_dir())
+    return open_contents(folder, name, largest=largest, may_be_hard_link=in_package)
+
+
+def _check_graph(folder: Path, name: str, contents: memoryview, manifest: Manifest, digest: str) -> None:
+    if not name.endswith(".onnx") or len(contents) > LARGEST_GRAPH:
+        raise _invalid(folder, f"{name} is not an ONNX file of at most {LARGEST_GRAPH:,} bytes")
+    try:
+        check_graph(contents, weights=manifest.weights, weights_size=manifest.files[manifest.weights].size)
+        found = read_metadata(contents).get(MANIFEST_METADATA)
+    except GateError as error:
+        raise _invalid(folder, f"{name} is refused: {error}") from error
+    if found != digest:
+        raise _invalid(folder, f"{MANIFEST} is not the one that was exported with {name}: its digest differs")
+
+
+def _invalid(folder: Path, reason: str) -> BundleError:
+    return BundleError(
+        f"{folder} is not a usable bundle: {reason}",
+        source=str(folder),
+        hint="Export the model again: bcos-sdk export MODEL -o DIR",
+    )

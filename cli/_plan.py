@@ -1,0 +1,131 @@
+"""What is left to do: compare the images of a run with the record of earlier runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from bcos_sdk._progress import Progress
+from bcos_sdk.cli._content import Content
+from bcos_sdk.cli._image_files import ImageFile
+from bcos_sdk.cli._journal import Journal
+from bcos_sdk.cli._output_names import OutputNames
+from bcos_sdk.cli._run_record import RunRecord, Work, file_inside
+from bcos_sdk.cli._terminal import count_of
+from bcos_sdk.images import source_name, source_path
+from bcos_sdk.results import Failure
+
+__all__ = ["EarlierRun", "Plan", "Task", "path_text"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """An image to process, and the unique name that its output files begin with."""
+
+    path: Path
+    name: str
+
+
+@dataclass
+class Plan:
+    """The images to process, the number of finished ones, and how many are done again for which reason."""
+
+    tasks: list[Task] = field(default_factory=list)
+    finished: int = 0
+    repeated: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        """For example "12 images were finished by an earlier run; 3 are done again: the file changed (2), …"."""
+        were = "was" if self.finished == 1 else "were"
+        text = f"{count_of(self.finished, 'image')} {were} finished by an earlier run"
+        if number := self.repeated.total():
+            reasons = ", ".join(f"{reason} ({count:,})" for reason, count in self.repeated.items())
+            text += f"; {number:,} {'is' if number == 1 else 'are'} done again: {reasons}"
+        return text
+
+
+@dataclass
+class EarlierRun:
+    """The record of an output folder. It knows an image by its path, and a moved image by its name and content."""
+
+    folder: Path
+    results: Journal[RunRecord]
+    work: Work
+    report_keys: dict[str, str] | None = None
+    """The key of each image in the report; None if no report is wanted."""
+    name_of: dict[str, str] = field(default_factory=dict)
+    """The name of each image in the record, by its path."""
+
+    def add(self, record: RunRecord) -> None:
+        """Take note of a record of the folder."""
+        path = record.path or path_text(source_path(record.outcome.source))  # older versions recorded no path
+        self.name_of[path] = record.name
+
+    def plan(self, images: Sequence[ImageFile]) -> Plan:
+        """Decide for each image whether it is finished, and give each of the others its name."""
+        plan = Plan()
+        names = OutputNames()
+        for name in self.name_of.values():
+            names.reserve(name)
+        paths = [path_text(image.path) for image in images]
+        missing = set(self.name_of) - set(paths)
+        shown = None if self.name_of else False
+        with Progress(len(images), "images", label="Comparing with the record", shown=shown) as progress:
+            for path, image in zip(paths, images, strict=True):
+                content = cache(lambda image=image: Content.of(image.path))
+                record = self._record_of(path, image, missing, content)
+                reason = None if record is None else self._reason_to_repeat(record, content)
+                if record is None:
+                    plan.tasks.append(Task(image.path, names.give(image.name)))
+                elif reason is None:
+                    plan.finished += 1
+                else:
+                    plan.tasks.append(Task(image.path, record.name))
+                    plan.repeated[reason] += 1
+                progress.step()
+        return plan
+
+    def _record_of(
+        self, path: str, image: ImageFile, missing: set[str], content: Callable[[], Content | None]
+    ) -> RunRecord | None:
+        """The record of this image. It may be under another path, which is then no longer `missing`."""
+        if path in self.name_of:
+            return self.results.get(self.name_of[path])
+        record = self.results.get(OutputNames().give(image.name))
+        if record is None or record.path not in missing:
+            return None
+        found = content()
+        same = found is not None and found.sha256 == record.image_sha256
+        if not same and not isinstance(record.outcome, Failure):
+            return None
+        missing.discard(record.path)
+        return record
+
+    def _reason_to_repeat(self, record: RunRecord, content: Callable[[], Content | None]) -> str | None:
+        """Why the recorded result is not the one that this run would give; None if it is."""
+        if isinstance(record.outcome, Failure):
+            return "failed before"
+        if record.work is None:
+            return "recorded by an older version"
+        if record.image_sha256 is None:
+            return "not finished"
+        if difference := self.work.difference(record.work):
+            return difference
+        if not all(map(self._exists, record.files)):
+            return "a file is missing"
+        if self.report_keys is not None and self.report_keys.get(record.name) != record.key:
+            return "not in the report"
+        found = content()
+        return None if found is not None and found.sha256 == record.image_sha256 else "the file changed"
+
+    def _exists(self, file: str) -> bool:
+        path = file_inside(self.folder, file)
+        return path is not None and path.is_file()
+
+
+def path_text(path: Path) -> str:
+    """The absolute path as text, written like the `source` of a result."""
+    return source_name(path.absolute(), 0)

@@ -1,0 +1,119 @@
+"""One line of results.jsonl: the result of an image, its files, and everything that decided the result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from typing_extensions import Self
+
+from bcos_sdk.errors import first_faults
+from bcos_sdk.results import Explained, Failure, Prediction
+
+__all__ = ["ReportLine", "Result", "RunRecord", "Work", "file_inside"]
+
+Result: TypeAlias = "Prediction | Explained | Failure"
+_KINDS: dict[str, type[Prediction] | type[Explained] | type[Failure]] = {
+    kind.__name__: kind for kind in (Prediction, Explained, Failure)
+}
+
+
+class _Line(BaseModel):
+    """A frozen line of a journal. Unknown keys, written by a later version, are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    """What the output files of the image begin with. It is unique in the folder."""
+
+
+class Work(BaseModel):
+    """What decides the result of an image besides its content. Device and threads do not."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    model: str
+    """The digest of the bundle's manifest."""
+    explain: bool
+    targets: tuple[str, ...]
+    """As they were given."""
+    top_k: int
+    tf32: bool
+    outputs: tuple[str, ...]
+    """The kinds of files that were asked for: pictures, "npz", "report"."""
+
+    def difference(self, done: Work) -> str | None:
+        """Why results of the work `done` are not those of this work; None if they are. More outputs do no harm."""
+        reasons = {
+            "another model": self.model != done.model,
+            "with explanations" if self.explain else "without explanations": self.explain != done.explain,
+            "other targets": self.targets != done.targets,
+            "another --top-k": self.top_k != done.top_k,
+            "another --tf32": self.tf32 != done.tf32,
+            "other outputs": not set(self.outputs) <= set(done.outputs),
+        }
+        return next((reason for reason, differs in reasons.items() if differs), None)
+
+
+class RunRecord(_Line):
+    """The record of one image. It is written after the files of the image, so that these are complete."""
+
+    path: str = ""
+    """The absolute path of the image, written as the `source` of a result."""
+    image_sha256: str | None = None
+    """The SHA-256 of the file. None if the record does not count as finished: the file could not be read or changed
+    while it was processed, or the output files were about to be replaced."""
+    work: Work | None = None
+    """None in records of older versions."""
+    files: tuple[str, ...] = ()
+    """Paths relative to the output folder."""
+    kind: Literal["Prediction", "Explained", "Failure"]
+    result: dict[str, Any]
+
+    @classmethod
+    def of(cls, result: Result, **fields: Any) -> Self:
+        """The record of a result. Its arrays are left out."""
+        document = json.loads(result.to_json(arrays="omit"))
+        return cls(kind=type(result).__name__, result=document, **fields)  # type: ignore[arg-type]
+
+    @cached_property
+    def outcome(self) -> Result:
+        return _KINDS[self.kind].model_validate(self.result)
+
+    @property
+    def key(self) -> str:
+        """The hash of everything that decided the result."""
+        work = "" if self.work is None else self.work.model_dump_json()
+        return hashlib.sha256(f"{self.image_sha256}\n{work}".encode()).hexdigest()
+
+    @model_validator(mode="after")
+    def _has_a_valid_result(self) -> Self:
+        try:
+            _ = self.outcome
+        except ValidationError as error:
+            raise ValueError(first_faults(error)) from None
+        return self
+
+
+class ReportLine(_Line):
+    """One line of .report.jsonl: what the report page shows of an image, and the key of its record."""
+
+    key: str
+    entry: dict[str, Any]
+
+
+def file_inside(folder: Path, name: str) -> Path | None:
+    """The path of a file that a record lists; None if the name leads out of the folder."""
+    path = PurePosixPath(name)
+    if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
+        return None
+    found = folder / path
+    try:
+        inside = found.parent.resolve().is_relative_to(folder.resolve())  # a part of the path may be a symbolic link
+    except (OSError, RuntimeError):
+        return None
+    return found if inside else None
