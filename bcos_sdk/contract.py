@@ -53,6 +53,7 @@ __all__ = [
     "GraphPrecision",
     "InputSpec",
     "Integers",
+    "Interpolation",
     "Layout",
     "Port",
     "Precision",
@@ -72,6 +73,9 @@ CHANNELS = 6
 """Channels of an encoded image: r, g, b, 1 − r, 1 − g, 1 − b, each in [0, 1]."""
 
 
+Interpolation: TypeAlias = Literal["bilinear", "bicubic"]
+
+
 class InputSpec(BaseModel):
     """How a picture becomes the network's input: resize the shorter side, crop the centre, append 1 − rgb."""
 
@@ -83,8 +87,30 @@ class InputSpec(BaseModel):
     """Length of the shorter side after resizing; None: the picture is not resized."""
     crop: tuple[PositiveInt, PositiveInt] | None
     """Height and width of the centre crop; None: the picture is not cropped."""
-    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    interpolation: Interpolation = "bilinear"
     channels: Literal["rgb+complement"] = "rgb+complement"
+
+    @classmethod
+    def for_photographs(cls, size: tuple[int, int], resize: int | None = None) -> InputSpec:
+        """Take pictures of any size: resize the shorter side, then crop the centre to `size`.
+
+        The default is that of the published models: 256 pixels for a crop of 224, in proportion for other sizes.
+        """
+        return cls(size=size, resize=round(max(size) * 256 / 224) if resize is None else resize, crop=size)
+
+    def scaled_to(self, size: tuple[int, int]) -> InputSpec:
+        """The same preprocessing for another size of the input, with the resize in proportion."""
+        return InputSpec(
+            size=size,
+            resize=None if self.resize is None else round(self.resize * max(size) / max(self.size)),
+            crop=None if self.crop is None else size,
+            interpolation=self.interpolation,
+        )
+
+    @classmethod
+    def exact(cls, size: tuple[int, int]) -> InputSpec:
+        """Take only pictures of exactly this size."""
+        return cls(size=size, resize=None, crop=None)
 
     @model_validator(mode="after")
     def _crop_gives_the_size(self) -> InputSpec:

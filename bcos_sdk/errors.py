@@ -20,9 +20,11 @@ BcosError
 │   ├── BundleError
 │   └── BundleExistsError
 ├── ExportError                  a module that cannot be exported
+│   ├── FactoryError
 │   ├── CaptureError
 │   ├── NotDynamicLinearError
-│   └── ParityError
+│   ├── ParityError
+│   └── ExpectationError
 ├── DeviceError                  a device, or a runtime on it
 │   ├── DeviceUnavailableError
 │   ├── EngineError
@@ -67,7 +69,9 @@ __all__ = [
     "DeviceUnavailableError",
     "DownloadError",
     "EngineError",
+    "ExpectationError",
     "ExportError",
+    "FactoryError",
     "HashMismatchError",
     "ImageError",
     "ImageTooLargeError",
@@ -299,6 +303,13 @@ class ExportError(BcosError):
     code = "export_failed"
 
 
+class FactoryError(ExportError):
+    """A module of your own cannot be made: its factory does not import, raises, or returns something else."""
+
+    code = "factory_failed"
+    exit_code = 2
+
+
 class CaptureError(ExportError):
     """The forward pass of a module cannot be captured as a graph."""
 
@@ -320,6 +331,13 @@ class ParityError(ExportError):
     """An exported graph differs from the torch module. No bundle was written."""
 
     code = "parity_failed"
+    exit_code = 3
+
+
+class ExpectationError(ExportError):
+    """The logits differ from those that the user's own code gave for the same image. No bundle was written."""
+
+    code = "expectation_failed"
     exit_code = 3
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 from bcos_sdk.backends import device_names
-from bcos_sdk.errors import InputError
 from bcos_sdk.limits import MOST_THREADS
 
 __all__ = [
@@ -19,7 +18,7 @@ __all__ = [
     "pairs",
     "parse_size",
     "print_stages",
-    "read_labels",
+    "registry_option",
     "split_list",
     "tf32_option",
     "threads_option",
@@ -31,6 +30,14 @@ threads_option = click.option(
 )
 tf32_option = click.option(
     "--tf32", is_flag=True, help="Let the GPU round the factors of products to TF32 (11 bits): faster, less exact."
+)
+registry_option = click.option(
+    "--registry",
+    "registries",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A registry file of your own, which joins the built-in one; also BCOS_SDK_REGISTRY.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
@@ -48,16 +55,6 @@ def parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) -
     if len(sides) > 2 or not all(side.isdecimal() and int(side) for side in sides):
         raise click.BadParameter(f"{text!r} is not a size: write 224, or 224x320 for height x width")
     return int(sides[0]), int(sides[-1])
-
-
-def read_labels(path: Path) -> list[str]:
-    """Return the labels of a file with one label per line. Empty lines are left out."""
-    try:
-        return [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"cannot read {path}: {error}", source=str(path), hint="Pass a UTF-8 text file with one label per line."
-        ) from error
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

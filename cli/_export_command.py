@@ -1,32 +1,69 @@
-"""`bcos-sdk export`: write a registry model, or your own network, as a bundle."""
+"""`bcos-sdk export`: write a registry model, a fine-tuned one, or your own network, as a bundle."""
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import click
 
 from bcos_sdk._paths import store_dir
-from bcos_sdk.backends.tensorrt import EngineRecord, build_engines, choose_flavour
-from bcos_sdk.bundle import Bundle
-from bcos_sdk.cli._common import columns, parse_size, print_stages, read_labels, split_list, tf32_option
-from bcos_sdk.contract import InputSpec
-from bcos_sdk.registry import ModelSpec, builtin_registry
+from bcos_sdk.backends.tensorrt import build_engines, choose_flavour
+from bcos_sdk.bundle import BundleWriter, check_name
+from bcos_sdk.cli._common import parse_size, print_stages, registry_option, split_list, tf32_option
+from bcos_sdk.cli._export_choices import Choices
+from bcos_sdk.cli._export_source import from_factory, from_registry
+from bcos_sdk.cli._export_summary import print_bundle, print_source
+from bcos_sdk.cli._own_module import is_factory
+from bcos_sdk.contract import Interpolation
+from bcos_sdk.errors import BundleExistsError, InputError
+from bcos_sdk.registry import model_registry, parse_settings
 
 __all__ = ["export"]
 
 _FILE = click.Path(path_type=Path)
-_DEFAULT_SIZE = (224, 224)
-_OWN_CLASSES = "For your own classes see docs/own_module.md"
+_FOR_REGISTRY_MODELS = ("--random-weights", "--logit-bias", "--temperature", "--set", "--registry")
+
+
+def _settings(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        return parse_settings(texts)
+    except InputError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _store_name(_ctx: click.Context, _param: click.Parameter, name: str | None) -> str | None:
+    try:
+        return name if name is None else check_name(name)
+    except InputError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @click.command()
 @click.argument("model")
-@click.option("--weights", type=_FILE, help="A weights file; default: the published weights.")
+@click.option("--weights", type=_FILE, help="A weights file; default: those of the registry.")
+@click.option("--no-ema", is_flag=True, help="Use the weights of the file that are not averaged.")
 @click.option("--random-weights", is_flag=True, help="Use random weights, to try the export without a download.")
+@click.option("--labels", type=_FILE, help="A file with one class name per line; default: those of the weights file.")
+@click.option("--classes", type=click.IntRange(1), help="Number of classes; default: as the weights have.")
+@click.option("--logit-bias", type=float, help="The constant that the network adds to its logits.")
+@click.option("--temperature", type=float, help="The constant that divides the logits.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_settings,
+    help="Another value of the architecture, e.g. b=1.5 or norm.eps=1e-6.",
+)
+@registry_option
+@click.option("--input-size", callback=parse_size, metavar="H[xW]", help="Input size; default: the model's, or 224.")
+@click.option("--resize", type=click.IntRange(1), help="Shorter side before the crop; default: size · 256/224.")
+@click.option("--no-resize", is_flag=True, help="Take only images of exactly the input size.")
+@click.option("--interpolation", type=click.Choice(get_args(Interpolation)), help="How images are resized.")
+@click.option("--probability", type=click.Choice(["sigmoid", "softmax"]), help="Of the classes; default: sigmoid.")
+@click.option("--expect", type=_FILE, metavar="FILE.npz", help="An image and the logits that your code gives for it.")
+@click.option("--name", callback=_store_name, help="Name of the bundle in the store; default: that of the model.")
 @click.option("-o", "--output", type=_FILE, help="The bundle's folder; default: the local store, found by name.")
 @click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1), help="Largest batch size to test.")
 @click.option(
@@ -42,13 +79,24 @@ _OWN_CLASSES = "For your own classes see docs/own_module.md"
     "--compute-capability", "capabilities", metavar="X.Y,...", help="Build the engines for these GPUs instead."
 )
 @tf32_option
-@click.option("--input-size", callback=parse_size, metavar="H[xW]", help="Input size of your network; default: 224.")
-@click.option("--resize", type=click.IntRange(1), help="Length of the shorter side before the crop, for your network.")
-@click.option("--labels", type=_FILE, help="A file with one class name per line, for your network.")
 def export(
     model: str,
     weights: Path | None,
+    no_ema: bool,
     random_weights: bool,
+    labels: Path | None,
+    classes: int | None,
+    logit_bias: float | None,
+    temperature: float | None,
+    settings: dict[str, Any],
+    registries: tuple[Path, ...],
+    input_size: tuple[int, int] | None,
+    resize: int | None,
+    no_resize: bool,
+    interpolation: Interpolation | None,
+    probability: Literal["sigmoid", "softmax"] | None,
+    expect: Path | None,
+    name: str | None,
     output: Path | None,
     max_batch: int,
     precision: Literal["fp32", "fp16"],
@@ -56,141 +104,130 @@ def export(
     trt: bool,
     capabilities: str | None,
     tf32: bool,
-    input_size: tuple[int, int] | None,
-    resize: int | None,
-    labels: Path | None,
 ) -> None:
     """Export MODEL to ONNX graphs that predict and explain.
 
-    MODEL is a registry name, or package.module:factory for your own network: a callable that returns a torch module
-    with its weights. The graphs are compared with the module in torch. If they differ, no bundle is written and the
-    exit code is 3.
+    MODEL is a registry name: an architecture with defaults. With --weights FILE it is your own model of this
+    architecture; the number of classes is read from the file. MODEL is otherwise package.module:factory, a callable
+    that returns a torch module. The graphs are compared with the module in torch. If they differ, no bundle is
+    written and the exit code is 3.
 
     \b
     Examples:
       bcos-sdk export resnet50
-      bcos-sdk export resnet50 --weights resnet_50-ead259efe4.pth -o out/resnet50
-      bcos-sdk export resnet50 --precision fp16
+      bcos-sdk export resnet18 --weights mine.ckpt --labels labels.txt --expect expected.npz
+      bcos-sdk export resnet50 --weights mine.pth --input-size 160 --resize 184 --logit-bias 0 --temperature 5
+      bcos-sdk export my_package.networks:make --weights mine.safetensors --labels labels.txt --resize 256
+      bcos-sdk export mymodel --registry mine.yaml
       bcos-sdk export resnet152 --trt --compute-capability 8.9
-      bcos-sdk export my_package.networks:make --input-size 128 --labels classes.txt
     """
-    if weights is not None and random_weights:
-        raise click.UsageError("--weights and --random-weights cannot be used together")
-    own = _is_factory(model)
-    if own:
-        _refuse_weights_options(model, {"--weights": weights is not None, "--random-weights": random_weights})
+    given = click.get_current_context().params
     if (capabilities or tf32) and not trt:
         raise click.UsageError(f"{'--compute-capability' if capabilities else '--tf32'} needs --trt")
+    _check_combinations(model, given)
+    choices = Choices(
+        weights=weights,
+        random_weights=random_weights,
+        ema=not no_ema,
+        classes=_only_one("classes", classes, settings),
+        labels=labels,
+        input_size=input_size,
+        resize=resize,
+        no_resize=no_resize,
+        interpolation=interpolation,
+        probability=probability,
+        settings=_merged(settings, logit_bias=logit_bias, temperature=temperature),
+    )
+    own = is_factory(model)
+    spec = None if own else model_registry(*registries).find(model)
+    _ = choices.label_names if spec is None else choices.applied_to(spec)  # wrong options are reported first
+    known_as = name or model.replace(":", ".")
+    stored = name or (known_as if precision == "fp32" else f"{known_as}-{precision}")
+    target = output or store_dir() / _checked(stored)
+    _check_target(target, force=force, in_store=output is None)
     capability_list = list(split_list(capabilities or ""))
-    if not own:
-        spec = builtin_registry().find(model)
-        _refuse_input_options(spec, input_size, resize, labels)
     from bcos_sdk.exporters import export as export_module
+    from bcos_sdk.exporters import read_expectation
 
     if trt:
         choose_flavour(capability_list, precision)  # fails now, not after the export
-    if own:
-        name = model.replace(":", ".")
-        network, described = _build_own(model), _own_input(input_size or _DEFAULT_SIZE, resize, labels)
-    else:
-        name = model
-        network, described = _from_registry(spec, weights, random_weights)
-    stored = name if precision == "fp32" else f"{name}-{precision}"
-    target = output or store_dir() / stored
+    expectation = None if expect is None else read_expectation(expect)
+    source = from_factory(model, choices) if spec is None else from_registry(spec, choices)
     progress = print_stages()
-    described["precision"] = precision
-    bundle = export_module(network, target, name=name, max_batch=max_batch, force=force, progress=progress, **described)
+    bundle = export_module(
+        source.network,
+        target,
+        labels=source.labels,
+        max_batch=max_batch,
+        name=known_as,
+        preprocessing=source.preprocessing,
+        probability=probability or "sigmoid",
+        precision=precision,
+        expected=expectation,
+        force=force,
+        progress=progress,
+    )
     engines = build_engines(bundle, compute_capabilities=capability_list, tf32=tf32, progress=progress) if trt else []
     progress("done")
-    _print_summary(bundle, engines, str(output) if output else stored)
+    compared: Literal["input", "photograph"] | None = None
+    if expectation is not None:
+        compared = "photograph" if expectation.is_photograph else "input"
+        click.echo(f"The logits agree with those in {expect}.")
+    print_source(source, compared)
+    print_bundle(bundle, engines, str(output) if output else stored)
 
 
-def _refuse_weights_options(model: str, given: dict[str, bool]) -> None:
-    if names := [name for name, is_given in given.items() if is_given]:
-        raise click.UsageError(f"{', '.join(names)} cannot be used with {model}: the factory loads the weights")
+def _check_combinations(model: str, given: dict[str, Any]) -> None:
+    """Raise if options contradict each other, or do not apply to a factory."""
+    for one, other in (("weights", "random_weights"), ("resize", "no_resize"), ("interpolation", "no_resize")):
+        if given[one] is not None and given[other]:
+            raise click.UsageError(f"{_option(one)} and {_option(other)} cannot be used together")
+    if given["no_ema"] and given["weights"] is None:
+        raise click.UsageError("--no-ema needs --weights")
+    if is_factory(model):
+        used = {"--registry": given["registries"], "--set": given["settings"]}
+        used |= {_option(key): given[key] for key in ("random_weights", "logit_bias", "temperature")}
+        if names := [name for name in _FOR_REGISTRY_MODELS if used[name] not in (None, False, (), {})]:
+            raise click.UsageError(f"{', '.join(names)} cannot be used with {model}: the factory makes the network")
 
 
-def _refuse_input_options(
-    spec: ModelSpec, input_size: tuple[int, int] | None, resize: int | None, labels: Path | None
-) -> None:
-    """Raise if an option would change the labels or the input of a registry model, with its values in the message."""
-    reasons = []
-    if labels is not None:
-        kind = {"imagenet": " ImageNet", "cifar10": " CIFAR-10"}.get(spec.dataset, "")
-        reasons.append(f"{spec.name} has the {len(spec.class_names)}{kind} labels. {_OWN_CLASSES}")
-    if input_size is not None or resize is not None:
-        (height, width), resized = spec.input.size, spec.input.resize
-        steps = f"no resize and no crop, input {height}x{width}"
-        if resized is not None:
-            steps = f"resize to {resized}, input {height}x{width}"
-        reasons.append(f"{spec.name} has a fixed preprocessing: {steps}. For your own network see docs/own_module.md")
-    if reasons:
-        raise click.UsageError("\n".join(reasons))
-
-
-def _from_registry(spec: ModelSpec, weights: Path | None, random_weights: bool) -> tuple[Any, dict[str, Any]]:
-    from bcos_sdk.models import build_model
-    from bcos_sdk.weights import load_model
-
-    network = build_model(spec) if random_weights else load_model(spec, weights=weights)
-    return network, {"labels": spec.class_names, "preprocessing": spec.input}
-
-
-def _is_factory(model: str) -> bool:
-    return ":" in model
-
-
-def _build_own(model: str) -> Any:
-    """Import `package.module:factory` and return the module that the factory makes, in eval mode.
-
-    Modules in the current folder can be imported. The name may also stand for a torch module instead of a factory.
-    """
-    module_name, _, attributes = model.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
+def _checked(stored: str) -> str:
+    """The default name in the store. Names of modules and of registry entries may have characters that it refuses."""
     try:
-        found: Any = import_module(module_name)
-        for attribute in attributes.split("."):
-            found = getattr(found, attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise click.BadParameter(f"cannot import {model}: {error}", param_hint="MODEL") from error
-    finally:
-        sys.path.pop(0)
-    import torch
-
-    network = found() if callable(found) and not isinstance(found, torch.nn.Module) else found
-    if not isinstance(network, torch.nn.Module):
-        message = f"{model} must return a torch module, got {type(network).__name__}"
-        raise click.BadParameter(message, param_hint="MODEL")
-    return network.eval()
+        return check_name(stored)
+    except InputError as error:
+        raise click.UsageError(f"{error} Pass a name with --name, or a folder with -o.") from error
 
 
-def _own_input(size: tuple[int, int], resize: int | None, labels: Path | None) -> dict[str, Any]:
-    if resize is not None and resize < max(size):
-        raise click.UsageError(f"--resize {resize} is smaller than the crop {size[0]}x{size[1]}")
-    spec = InputSpec(size=size, resize=resize, crop=None if resize is None else size)
-    return {"labels": None if labels is None else read_labels(labels), "preprocessing": spec}
+def _option(parameter: str) -> str:
+    return f"--{parameter.replace('_', '-')}"
 
 
-def _print_summary(bundle: Bundle, engines: list[tuple[str, EngineRecord]], name: str) -> None:
-    from bcos_sdk.exporters import parity_table
-
-    header, *rows = parity_table(bundle.manifest.parity, bundle.manifest.parity_limits)
-    click.echo("Difference from the module in torch (float64):")
-    click.echo(columns(header, rows))
-    if bundle.manifest.float_layers:
-        click.echo(f"In float32: {', '.join(bundle.manifest.float_layers)}")
-    click.echo(f"\n{bundle.path}")
-    for file, record in bundle.manifest.files.items():
-        click.echo(f"  {file:<14} {record.size / 1e3:>10,.0f} kB")
-    if engines:
-        click.echo("\n" + columns(["ENGINE", "MB", "SECONDS", "PEAK MB", "BUILT WITH"], [*map(_engine_row, engines)]))
-        extra = " --tf32" if engines[0][1].key.tf32 else ""
-        command = f"bcos-sdk validate {name} --device tensorrt{extra}"
-        click.echo(f"The engines were built but not run. Test them on the GPU with: {command}")
-    click.echo(f"\nNext:\n  bcos-sdk predict IMAGES --explain --report --model {name}")
+def _only_one(key: str, value: Any, settings: dict[str, Any]) -> Any:
+    """The value of an option that `--set` can give too; it is removed from the settings."""
+    if key not in settings:
+        return value
+    if value is not None:
+        raise click.UsageError(f"{_option(key)} and --set {key}=… cannot be used together")
+    found = settings.pop(key)
+    if type(found) is not int or found < 1:
+        raise click.UsageError(f"--set {key}={found}: must be a positive integer")
+    return found
 
 
-def _engine_row(engine: tuple[str, EngineRecord]) -> tuple[str, ...]:
-    name, record = engine
-    peak = "-" if record.peak_memory is None else f"{record.peak_memory / 1e6:.0f}"
-    return name, f"{record.size / 1e6:.1f}", f"{record.seconds:.1f}", peak, f"{record.key.flavour} {record.key.version}"
+def _merged(settings: dict[str, Any], **options: float | None) -> dict[str, Any]:
+    for key, value in options.items():
+        if value is not None:
+            if key in settings:
+                raise click.UsageError(f"{_option(key)} and --set {key}=… cannot be used together")
+            settings = settings | {key: value}
+    return settings
+
+
+def _check_target(target: Path, *, force: bool, in_store: bool) -> None:
+    """Raise now, not after the weights were loaded, if the bundle may not be written there."""
+    try:
+        BundleWriter(target, force=force)
+    except BundleExistsError as error:
+        other = " Or keep both: --name NAME stores this one under another name." if in_store else ""
+        raise BundleExistsError(error.message, source=error.source, hint=f"{error.hint or ''}{other}") from error

@@ -1,4 +1,4 @@
-"""`bcos-sdk models`: list the registry, show one model, download its weights."""
+"""`bcos-sdk models`: the models of the registry, and the exports in the store."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import get_args
 import click
 from click.core import ParameterSource
 
-from bcos_sdk.cli._common import columns, json_option, pairs
-from bcos_sdk.registry import LabelSet, ModelSpec, builtin_registry
+from bcos_sdk.cli._common import columns, json_option, pairs, registry_option
+from bcos_sdk.cli._store_commands import labels, list_exports, remove
+from bcos_sdk.registry import LabelSet, ModelSpec, model_registry
 
 __all__ = ["models"]
 
@@ -22,6 +23,7 @@ __all__ = ["models"]
 @click.option("--family", metavar="FAMILY", help="Only this architecture family, e.g. resnet.")
 @click.option("--dataset", type=click.Choice(get_args(LabelSet)), help="Only models with these labels.")
 @click.option("--published", is_flag=True, help="Only models with published weights.")
+@registry_option
 @json_option
 @click.pass_context
 def models(
@@ -30,9 +32,10 @@ def models(
     family: str | None,
     dataset: str | None,
     published: bool,
+    registries: tuple[Path, ...],
     as_json: bool,
 ) -> None:
-    """List the models that can be built by name.
+    """List the models that can be built by name: the registry. `models list` lists the exports in the store.
 
     \b
     Examples:
@@ -40,11 +43,15 @@ def models(
       bcos-sdk models --family vit --json
       bcos-sdk models --match 'cifar10_resnet20*'
       bcos-sdk models show resnet152
+      bcos-sdk models --registry mine.yaml --match 'my*'
+      bcos-sdk models labels resnet152 > labels.txt
+      bcos-sdk models list
+      bcos-sdk models remove resnet18
     """
     if ctx.invoked_subcommand is not None:
         _refuse_list_options(ctx, ctx.invoked_subcommand)
         return
-    registry = builtin_registry()
+    registry = model_registry(*registries)
     families = sorted({spec.family for spec in registry.values()})
     if family is not None and family not in families:
         raise click.BadParameter(f"unknown family {family!r}: choose from {', '.join(families)}", param_hint="--family")
@@ -54,7 +61,7 @@ def models(
         if (match is None or fnmatchcase(name, match))
         and family in (None, spec.family)
         and dataset in (None, spec.dataset)
-        and (spec.weights is not None or not published)
+        and (spec.published_weights is not None or not published)
     ]
     if as_json:
         click.echo(json.dumps([spec.model_dump(mode="json") for spec in chosen], indent=2))
@@ -80,10 +87,11 @@ def _refuse_list_options(ctx: click.Context, subcommand: str) -> None:
 
 @models.command()
 @click.argument("name")
+@registry_option
 @json_option
-def show(name: str, as_json: bool) -> None:
+def show(name: str, registries: tuple[Path, ...], as_json: bool) -> None:
     """Print the registry entry of one model."""
-    spec = builtin_registry().find(name)
+    spec = model_registry(*registries).find(name)
     click.echo(spec.model_dump_json(indent=2) if as_json else pairs(_details(spec)))
 
 
@@ -95,13 +103,14 @@ def show(name: str, as_json: bool) -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="The folder to save to; default: the cache.",
 )
-def download(name: str, folder: Path | None) -> None:
+@registry_option
+def download(name: str, folder: Path | None, registries: tuple[Path, ...]) -> None:
     """Download the published weights of a model and print the path of the file.
 
     Weights in the cache are not downloaded again. Run this once with network access, for example when you build a
     container. Later runs need no network.
     """
-    spec = builtin_registry().find(name)
+    spec = model_registry(*registries).find(name)
     from bcos_sdk.weights import download_weights
 
     click.echo(download_weights(spec, folder=folder))
@@ -127,12 +136,30 @@ def _row(spec: ModelSpec) -> list[str]:
         f"{figures.parameters / 1e6:.1f} M" if figures.parameters else "-",
         _figure(figures.top1),
         _figure(figures.localisation),
-        "published" if spec.weights else "built in" if spec.packaged else "-",
+        _weights_kind(spec),
     ]
 
 
+def _weights_kind(spec: ModelSpec) -> str:
+    if spec.local_weights:
+        return "own file"
+    return "published" if spec.published_weights else "built in" if spec.packaged else "-"
+
+
+def _weights_rows(spec: ModelSpec) -> list[tuple[str, str]]:
+    if local := spec.local_weights:
+        return [("weights", str(local.file)), *([("  sha256", local.sha256)] if local.sha256 else [])]
+    if published := spec.published_weights:
+        rows = [("  sha256", f"{published.sha256_prefix}…"), ("  licence", published.licence)]
+        return [("weights", published.url), *rows]
+    if spec.packaged:
+        return [("weights", "built in"), ("  licence", spec.packaged.licence)]
+    return [("weights", "the registry has no weights for this model")]
+
+
 def _details(spec: ModelSpec) -> list[tuple[str, str]]:
-    figures, weights, given, names = spec.published, spec.weights, spec.input, spec.class_names
+    figures, given, names = spec.published, spec.input, spec.class_names or ()
+    labels = f"{spec.dataset}: {', '.join(names[:2])}{', …' if len(names) > 2 else ''}" if names else "none"
     crop = f"centre crop to {_by(given.crop)}" if given.crop else "no crop"
     resize = f"shorter side to {given.resize} ({given.interpolation})" if given.resize else "no resize"
     architecture = spec.architecture.model_dump(mode="json", exclude={"family"}, exclude_none=True)
@@ -143,17 +170,12 @@ def _details(spec: ModelSpec) -> list[tuple[str, str]]:
         *((f"  {key}", json.dumps(value)) for key, value in architecture.items()),
         ("input", f"{_by(given.size)}, {given.channels}"),
         ("preprocessing", f"{resize}, {crop}"),
-        ("labels", f"{spec.dataset}: {', '.join(names[:2])}{', …' if len(names) > 2 else ''}"),
+        ("labels", labels),
         ("parameters", f"{figures.parameters:,}" if figures.parameters else "-"),
         ("top-1 / top-5 %", f"{_figure(figures.top1)} / {_figure(figures.top5)}"),
         ("localisation %", _figure(figures.localisation)),
         ("note", figures.note or "-"),
-        (
-            "weights",
-            weights.url if weights else "built in" if spec.packaged else "the registry has no weights for this model",
-        ),
-        *([("  sha256", f"{weights.sha256_prefix}…"), ("  licence", weights.licence)] if weights else []),
-        *([("  licence", spec.packaged.licence)] if spec.packaged else []),
+        *_weights_rows(spec),
     ]
 
 
@@ -163,3 +185,7 @@ def _by(size: tuple[int, int]) -> str:
 
 def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
+
+
+for subcommand in (labels, list_exports, remove):
+    models.add_command(subcommand)

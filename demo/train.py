@@ -139,7 +139,7 @@ def final_figures(model: str, weights: Path, test: Rows) -> dict[str, Any]:
     pixels, logits = (w * x).sum((1, 2, 3)).detach(), logits.detach()
     return {
         "test_accuracy": round(sum(by_class) / 10, 4),
-        "test_accuracy_by_class": dict(zip(spec.class_names, by_class, strict=True)),
+        "test_accuracy_by_class": dict(zip(spec.class_names or (), by_class, strict=True)),
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
         "weights_sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
         "explained_images": len(x),

@@ -22,7 +22,7 @@ from bcos_sdk.exporters.onnx import IR_VERSION, OPSET, WeightsFile, emit, find_r
 from bcos_sdk.exporters.operators import SPELLINGS
 from bcos_sdk.exporters.passes import HalfAnalysis, choose_half
 from bcos_sdk.exporters.program import sample_shape
-from bcos_sdk.exporters.verify import GraphFiles, Trial, with_worst_layer
+from bcos_sdk.exporters.verify import Expected, GraphFiles, Trial, read_expectation, with_worst_layer
 
 __all__ = ["export"]
 
@@ -43,6 +43,7 @@ def export(
     preprocessing: InputSpec | None = None,
     probability: Literal["sigmoid", "softmax"] = "sigmoid",
     precision: GraphPrecision = "fp32",
+    expected: Expected | None = None,
     force: bool = False,
     without: Collection[str] = (),
     progress: Callable[[str], None] = lambda _stage: None,
@@ -55,6 +56,13 @@ def export(
     With `precision="fp16"`, convolutions and matrix products run in fp16. Layers for which a certificate or the
     comparison with torch would fail stay in float32; the manifest names them.
 
+    `preprocessing` says how a picture becomes the input. The default resizes the shorter side to 256/224 of the input
+    size and crops the centre: `InputSpec.for_photographs(input_size)`. `InputSpec.exact(input_size)` does neither.
+
+    `expected` is an image and the logits that your own code gives for it: a mapping with "image" (uint8 [H, W, 3]
+    before preprocessing, or float [6, H, W]) and "logits", or an .npz file with these arrays. If the logits of the
+    module or of the graph differ, the export fails with an `ExpectationError`.
+
     `without` names simplifications to leave out. `progress` is called with the name of each stage when it begins.
     """
     if max_batch < 1 or min(input_size) < 1 or isinstance(labels, str):
@@ -65,8 +73,12 @@ def export(
     if precision not in get_args(GraphPrecision):
         known = ", ".join(get_args(GraphPrecision))
         raise ExportError(f"graphs cannot be written in precision {precision!r}", hint=f"Choose from {known}.")
-    spec = preprocessing or InputSpec(size=input_size, resize=None, crop=None)
+    spec = preprocessing or InputSpec.for_photographs(input_size)
+    expectation = None if expected is None else read_expectation(expected)
     with BundleWriter(path, force=force) as writer:
+        if expectation is not None:
+            progress("comparing with the expected logits")
+            expectation.check_module(module, spec)
         progress("capturing and transposing")
         compiled = compile_module(module, spec.size, without=without)
         (classes,) = sample_shape(compiled.predict.results[0])
@@ -93,6 +105,8 @@ def export(
                 return trial.judge(_write_graphs(writer.folder, compiled.in_half(analysis, keep)), "fp16")
 
             float_layers, parity = choose_half(compiled.explain, trial.images, attempt)
+        if expectation is not None:
+            expectation.check_graph(graphs.predict, spec, precision)
         progress("finishing the bundle")
         trial.golden.write(writer.folder / GOLDEN)
         return writer.finish(

@@ -135,8 +135,10 @@ def test_the_service_runs_as_printed(clone: Path) -> None:
 def test_the_guide_to_your_own_module_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "guide"}
-    export, run = python_blocks(ROOT / "docs" / "own_module.md")
+    fine_tuned, export, run = python_blocks(ROOT / "docs" / "own_module.md")
     assert len(export.splitlines()) <= 40
+    exec(fine_tuned, names)
+    assert names["bundle"].manifest.labels == ("cat", "dog")  # type: ignore[attr-defined]
     exec(export + run, names)
     logits, total = np.asarray(names["logits"]), np.asarray(names["total"])
     classes = np.asarray(names["classes"])

@@ -6,7 +6,18 @@ from bcos_sdk.bundle._golden import Golden
 from bcos_sdk.bundle._graph_gate import GateError, check_graph
 from bcos_sdk.bundle._manifest import SCHEMA_VERSION, FileRecord, Manifest, ModelRecord, Parity, binding_digest
 from bcos_sdk.bundle._open import has_manifest, open_bundle
-from bcos_sdk.bundle._store import BUILTIN_MODEL, builtin_bundle, find_bundle, latest_stored_bundle, stored_bundles
+from bcos_sdk.bundle._store import (
+    BUILTIN_MODEL,
+    StoredBundle,
+    builtin_bundle,
+    check_name,
+    find_bundle,
+    latest_stored_bundle,
+    list_store,
+    read_manifest,
+    remove_stored,
+    stored_bundles,
+)
 from bcos_sdk.bundle._write import BundleWriter
 
 __all__ = [
@@ -21,13 +32,18 @@ __all__ = [
     "Manifest",
     "ModelRecord",
     "Parity",
+    "StoredBundle",
     "binding_digest",
     "builtin_bundle",
     "check_graph",
+    "check_name",
     "find_bundle",
     "has_manifest",
     "latest_stored_bundle",
+    "list_store",
     "move_external_data",
     "open_bundle",
+    "read_manifest",
+    "remove_stored",
     "stored_bundles",
 ]

@@ -1,21 +1,63 @@
-"""Find a bundle: by its path, or by its name in the local store or among the built-in models."""
+"""The local store: find a bundle by its name, list all, remove some. Built-in models are found too."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
+from dataclasses import dataclass
+from datetime import datetime, timezone
 from difflib import get_close_matches
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from bcos_sdk._paths import builtin_dir, store_dir
 from bcos_sdk.bundle._bundle import Bundle
+from bcos_sdk.bundle._manifest import Manifest
 from bcos_sdk.bundle._open import MANIFEST, has_manifest, open_bundle
-from bcos_sdk.errors import BundleError
+from bcos_sdk.errors import BundleError, InputError, OutputError, first_faults
 
-__all__ = ["BUILTIN_MODEL", "builtin_bundle", "find_bundle", "latest_stored_bundle", "stored_bundles"]
+__all__ = [
+    "BUILTIN_MODEL",
+    "StoredBundle",
+    "builtin_bundle",
+    "check_name",
+    "find_bundle",
+    "latest_stored_bundle",
+    "list_store",
+    "read_manifest",
+    "remove_stored",
+    "stored_bundles",
+]
 
 BUILTIN_MODEL = "cifar10_resnet18_w16"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True)
+class StoredBundle:
+    """One entry of the store. Its files were not verified, so that listing is fast."""
+
+    name: str
+    path: Path
+    written: datetime
+    size: int
+    """Bytes of all files, engines included."""
+    manifest: Manifest | None
+    problem: str | None = None
+    """Why the manifest cannot be read."""
+
+
+def check_name(name: str) -> str:
+    """Return the name if a bundle can have it in the store, else raise an `InputError`."""
+    if _NAME.fullmatch(name) is None:
+        raise InputError(
+            f"{name!r} cannot be the name of an export",
+            source=name,
+            hint="Use letters, digits, '.', '_' and '-', and begin with a letter or a digit.",
+        )
+    return name
 
 
 def find_bundle(model: str | os.PathLike[str]) -> Bundle:
@@ -47,6 +89,51 @@ def latest_stored_bundle() -> str | None:
     """The name of the model that was exported to the store last; None if the store is empty."""
     folder = store_dir()
     return max(stored_bundles(), key=lambda name: (folder / name / MANIFEST).stat().st_mtime_ns, default=None)
+
+
+def list_store() -> list[StoredBundle]:
+    """Every export in the store with its manifest, sorted by name."""
+    return [_entry(name) for name in stored_bundles()]
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of a bundle without verifying the bundle's files, or raise a `BundleError`."""
+    try:
+        return Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError) as error:
+        reason = first_faults(error) if isinstance(error, ValidationError) else str(error)
+        raise BundleError(
+            f"cannot read the manifest of {folder}: {reason}", source=str(folder), hint="Export the model again."
+        ) from error
+
+
+def remove_stored(name: str) -> None:
+    """Remove an export from the store. A process that is killed meanwhile leaves no half of a bundle."""
+    folder = store_dir() / check_name(name)
+    if not has_manifest(folder):
+        raise _unknown(name)
+    # The next export of that name removes a folder with this name if it is left behind.
+    doomed = folder.with_name(f".{name}.partial-{os.getpid()}")
+    try:
+        if folder.is_symlink():
+            folder.unlink()
+            return
+        folder.rename(doomed)
+        shutil.rmtree(doomed)
+    except OSError as error:
+        raise OutputError(
+            f"cannot remove {folder}: {error}", source=str(folder), hint="Check the permissions of the store."
+        ) from error
+
+
+def _entry(name: str) -> StoredBundle:
+    path = store_dir() / name
+    written = datetime.fromtimestamp((path / MANIFEST).stat().st_mtime, tz=timezone.utc)
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    try:
+        return StoredBundle(name, path, written, size, read_manifest(path))
+    except BundleError as error:
+        return StoredBundle(name, path, written, size, None, error.message)
 
 
 def _unknown(name: str) -> BundleError:

@@ -13,7 +13,7 @@ from bcos_sdk.models.plain import Plain
 from bcos_sdk.models.resnet import ResNet
 from bcos_sdk.models.vgg import VGG
 from bcos_sdk.models.vit import ViT
-from bcos_sdk.registry import ArchitectureConfig, ModelSpec, builtin_registry
+from bcos_sdk.registry import ArchitectureConfig, ModelSpec, model_registry
 
 __all__ = ["FAMILIES", "build_model", "calibrate", "random_network"]
 
@@ -30,7 +30,7 @@ FAMILIES: dict[str, Any] = {
 def build_model(model: str | ModelSpec | ArchitectureConfig) -> nn.Module:
     """Return the network with fresh random weights, in eval mode."""
     if isinstance(model, str):
-        model = builtin_registry().find(model)
+        model = model_registry().find(model)
     config = model.architecture if isinstance(model, ModelSpec) else model
     network: nn.Module = FAMILIES[config.family](config)
     return network.eval()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
@@ -12,13 +13,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from bcos_sdk.errors import RegistryError, UnknownModelError
+from bcos_sdk.registry._derive import readable_faults
+from bcos_sdk.registry._own_entries import complete_entry
 from bcos_sdk.registry._strict_yaml import parse_yaml
 from bcos_sdk.registry._variants import variants
 from bcos_sdk.registry.schema import ModelSpec
 
-__all__ = ["Registry", "builtin_registry", "load_registry"]
+__all__ = ["REGISTRY_VARIABLE", "Registry", "builtin_registry", "load_registry", "model_registry"]
 
 SCHEMA_VERSION = 1
+REGISTRY_VARIABLE = "BCOS_SDK_REGISTRY"
+_BUILT_IN = "models.yaml"
 
 
 class Registry(Mapping[str, ModelSpec]):
@@ -50,19 +55,46 @@ class Registry(Mapping[str, ModelSpec]):
 @cache
 def builtin_registry() -> Registry:
     """Return the registry of this package."""
-    return _parse(files("bcos_sdk").joinpath("models.yaml").read_text("utf-8"), source="models.yaml")
+    return _parse(files("bcos_sdk").joinpath(_BUILT_IN).read_text("utf-8"), source=_BUILT_IN, folder=None)
+
+
+def model_registry(*paths: Path | str) -> Registry:
+    """Return the built-in models, those of the files in BCOS_SDK_REGISTRY, and those of these files.
+
+    The environment variable is a list of paths, separated like PATH. A name must not occur in two files: it would
+    depend on the order of the files what the name means. A file that is given twice is read once.
+    """
+    listed = [part for part in os.environ.get(REGISTRY_VARIABLE, "").split(os.pathsep) if part.strip()]
+    own = {path.resolve(): path for path in (Path(part).expanduser() for part in (*listed, *paths))}
+    if not own:
+        return builtin_registry()
+    models: dict[str, ModelSpec] = dict(builtin_registry())
+    homes = dict.fromkeys(models, f"the built-in {_BUILT_IN}")
+    for path in own.values():
+        added = load_registry(path)
+        if problems := [f"models.{name}: {homes[name]} has a model of this name" for name in added if name in homes]:
+            raise RegistryError(
+                f"{path} uses names twice; choose other names:", source=str(path), problems=tuple(problems)
+            )
+        models.update(added)
+        homes.update(dict.fromkeys(added, str(path)))
+    return Registry(models)
 
 
 def load_registry(path: Path | str) -> Registry:
-    """Return the registry in your own file, which has the format of `models.yaml`."""
+    """Return the registry in your own file, which has the format of `models.yaml`.
+
+    An entry may also have `base`, the name of a built-in model whose architecture and input it changes, and files of
+    its own: `labels: {file: …}` and `weights: {file: …}`, relative to the registry file.
+    """
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RegistryError(f"cannot read {path}: {error}", source=str(path)) from error
-    return _parse(text, source=str(path))
+    return _parse(text, source=str(path), folder=Path(path).resolve().parent)
 
 
-def _parse(text: str, *, source: str) -> Registry:
+def _parse(text: str, *, source: str, folder: Path | None) -> Registry:
     document = parse_yaml(text, source=source)
     _check_document(document, source)
     models: dict[str, ModelSpec] = {}
@@ -80,9 +112,12 @@ def _parse(text: str, *, source: str) -> Registry:
                 problems.append(f"models.{name}.name: unknown key; the name of a model is the key of its entry")
             else:
                 try:
-                    models[name] = ModelSpec.model_validate({"name": name, **fields})
+                    complete = fields if folder is None else complete_entry(fields, folder, builtin_registry())
+                    models[name] = ModelSpec.model_validate({"name": name, **complete})
                 except ValidationError as error:
-                    problems += _readable(error, f"models.{name}")
+                    problems += readable_faults(error, f"models.{name}")
+                except ValueError as error:
+                    problems.append(f"models.{name}.{error}")
     if problems:
         raise RegistryError(f"{source} has faulty keys:", source=source, problems=tuple(problems))
     return Registry(models)
@@ -106,14 +141,3 @@ def _check_document(document: Any, source: str) -> None:
         problems += [f"{key}: unknown key" for key in document.keys() - {"schema", "shared", "models"}]
     if problems:
         raise RegistryError(f"{source} is not a model registry:", source=source, problems=tuple(problems))
-
-
-def _readable(error: ValidationError, prefix: str) -> list[str]:
-    """One line per fault: the path of the key, what is wrong, and the value."""
-    lines = []
-    for fault in error.errors(include_url=False):
-        path = ".".join([prefix, *map(str, fault["loc"])])
-        given = fault["input"]
-        shown = f" (got {given!r})" if isinstance(given, (str, int, float)) else ""
-        lines.append(f"{path}: {fault['msg']}{shown}")
-    return lines

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-__all__ = ["variants"]
+__all__ = ["merge", "variants"]
 
 Fields = dict[str, Any]
 
@@ -30,7 +30,7 @@ def variants(pattern: str, entry: Fields) -> Iterator[tuple[str, Fields]]:
         combination = dict(zip(axes, values, strict=True))
         variant = fields
         for axis, value in combination.items():
-            variant = _merge(variant, axes[axis][value])
+            variant = merge(variant, axes[axis][value])
         yield _fill_in(pattern, combination), variant
 
 
@@ -57,9 +57,10 @@ def _fill_in(pattern: str, combination: dict[str, Any]) -> str:
     return _PLACEHOLDER.sub(lambda placeholder: str(combination[placeholder[1]]), pattern)
 
 
-def _merge(below: Fields, above: Fields) -> Fields:
+def merge(below: Fields, above: Fields) -> Fields:
+    """`below` with the fields of `above` set; mappings inside are merged in the same way."""
     merged = dict(below)
     for key, value in above.items():
         both_mappings = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], value) if both_mappings else value
+        merged[key] = merge(merged[key], value) if both_mappings else value
     return merged

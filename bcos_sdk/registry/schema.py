@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
@@ -23,7 +23,15 @@ from pydantic import (
 from bcos_sdk.contract import CHANNELS, InputSpec
 from bcos_sdk.registry.architectures import ArchitectureConfig
 
-__all__ = ["LabelSet", "ModelSpec", "PackagedWeights", "PublishedFigures", "WeightsSource", "load_labels"]
+__all__ = [
+    "LabelSet",
+    "LocalWeights",
+    "ModelSpec",
+    "PackagedWeights",
+    "PublishedFigures",
+    "WeightsSource",
+    "load_labels",
+]
 
 LabelSet = Literal["imagenet", "cifar10"]
 
@@ -86,6 +94,23 @@ class WeightsSource(_Entry):
         return f"{name.stem}-{self.sha256_prefix}{name.suffix}"
 
 
+class LocalWeights(_Entry):
+    """A weights file of your own. In a registry file its path is relative to that file."""
+
+    file: Path
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+
+
+def _weights_kind(weights: Any) -> str:
+    names_a_file = "file" in weights if isinstance(weights, dict) else isinstance(weights, LocalWeights)
+    return "local" if names_a_file else "published"
+
+
+Weights = Annotated[
+    Annotated[WeightsSource, Tag("published")] | Annotated[LocalWeights, Tag("local")], Discriminator(_weights_kind)
+]
+
+
 class PackagedWeights(_Entry):
     """Weights that are part of this package: a file in `bcos_sdk/builtin/`, its SHA-256 and its licence."""
 
@@ -111,11 +136,14 @@ class ModelSpec(_Entry):
     """A model that can be built by its name, and loaded if weights are known."""
 
     name: str
-    description: str
-    labels: Labels
+    base: str | None = None
+    """The built-in model whose architecture and input an entry of your own changes."""
+    description: str = ""
+    labels: Labels | None = None
+    """A label set, or the name of each class; None if the classes have no names."""
     input: InputSpec
     architecture: ArchitectureConfig
-    weights: WeightsSource | None = None
+    weights: Weights | None = None
     packaged: PackagedWeights | None = None
     published: PublishedFigures = PublishedFigures()
 
@@ -125,18 +153,27 @@ class ModelSpec(_Entry):
 
     @property
     def dataset(self) -> str:
-        """The name of the label set, or "own" if the entry lists its labels."""
+        """The name of the label set, or "own" if the entry lists its labels or has none."""
         return self.labels if isinstance(self.labels, str) else "own"
 
     @property
-    def class_names(self) -> tuple[str, ...]:
+    def class_names(self) -> tuple[str, ...] | None:
+        """The name of each class; None if the classes have no names."""
         return load_labels(self.labels) if isinstance(self.labels, str) else self.labels
+
+    @property
+    def published_weights(self) -> WeightsSource | None:
+        return self.weights if isinstance(self.weights, WeightsSource) else None
+
+    @property
+    def local_weights(self) -> LocalWeights | None:
+        return self.weights if isinstance(self.weights, LocalWeights) else None
 
     @model_validator(mode="after")
     def _one_label_per_class(self) -> ModelSpec:
-        classes, names = self.architecture.classes, len(self.class_names)
-        if names != classes:
-            raise ValueError(f"the network has {classes} classes, but 'labels' ({self.dataset}) has {names} names")
+        classes, names = self.architecture.classes, self.class_names
+        if names is not None and len(names) != classes:
+            raise ValueError(f"the network has {classes} classes, but 'labels' ({self.dataset}) has {len(names)} names")
         return self
 
     @model_validator(mode="after")

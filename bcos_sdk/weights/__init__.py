@@ -7,15 +7,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from bcos_sdk._extras import require
-from bcos_sdk.weights._download import download_weights, weights_dir
+from bcos_sdk.weights._download import download_weights, weights_dir, weights_file
 
 if TYPE_CHECKING:
     from bcos_sdk.weights._checkpoint import read_checkpoint
+    from bcos_sdk.weights._fine_tuned import FineTuned, load_fine_tuned
+    from bcos_sdk.weights._label_search import find_labels
     from bcos_sdk.weights._loading import load_model, load_weights
+    from bcos_sdk.weights._stand_ins import StandIn
 
-__all__ = ["download_weights", "load_model", "load_weights", "read_checkpoint", "weights_dir"]
+__all__ = [
+    "FineTuned",
+    "StandIn",
+    "download_weights",
+    "find_labels",
+    "load_fine_tuned",
+    "load_model",
+    "load_weights",
+    "read_checkpoint",
+    "weights_dir",
+    "weights_file",
+]
 
-_NEEDS_TORCH = {"load_model": "_loading", "load_weights": "_loading", "read_checkpoint": "_checkpoint"}
+_NEEDS_TORCH = {
+    "FineTuned": "_fine_tuned",
+    "StandIn": "_stand_ins",
+    "find_labels": "_label_search",
+    "load_fine_tuned": "_fine_tuned",
+    "load_model": "_loading",
+    "load_weights": "_loading",
+    "read_checkpoint": "_checkpoint",
+}
 
 
 def __getattr__(name: str) -> Any:

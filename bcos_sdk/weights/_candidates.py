@@ -16,6 +16,8 @@ State = Mapping[str, Tensor]
 
 _DEEPEST_NESTING = 3
 _PREFIXES_TRIED = 4  # enough for a model, its average, and one wrapper of each
+# torch.compile, FSDP and activation checkpointing add a part to the keys of every module that they wrap, at any depth.
+_WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,21 @@ class Candidate:
 def find_candidates(checkpoint: Mapping[str, Any], wanted: State) -> list[Candidate]:
     """Return each dict of tensors in the checkpoint, once per prefix that can be removed to give wanted keys.
 
-    A dict without any wanted key becomes one candidate with its keys unchanged, so that an error can describe it.
+    If all wanted keys begin with the same part (`0.` of a network in a Sequential), the file may lack it. A dict
+    without any wanted key becomes one candidate with its keys unchanged, so that an error can describe it.
     """
     candidates = []
+    outer = _shared_part(wanted)
     for where, tensors in _tensor_dicts(checkpoint):
-        prefixes = Counter(key[:cut] for key in tensors for cut in _cuts(key) if key[cut:] in wanted)
-        for prefix, _ in prefixes.most_common(_PREFIXES_TRIED) or [("", 0)]:
-            copy = {key[len(prefix) :]: tensors[key] for key in tensors if key.startswith(prefix)}
+        found = [
+            (prefix, added)
+            for added in dict.fromkeys(("", outer))
+            for prefix, _ in Counter(
+                key[:cut] for key in tensors for cut in _cuts(key) if added + key[cut:] in wanted
+            ).most_common(_PREFIXES_TRIED)
+        ]
+        for prefix, added in found or [("", "")]:
+            copy = {added + key[len(prefix) :]: tensors[key] for key in tensors if key.startswith(prefix)}
             candidates.append(Candidate.of(where + prefix, copy, wanted))
     return candidates
 
@@ -96,6 +106,12 @@ def _names_an_average(name: str) -> bool:
     return bool(words & {"ema", "swa"}) or bool(re.search("averag|shadow", name.lower()))
 
 
+def _shared_part(wanted: State) -> str:
+    """The first part of all keys, with its dot; empty if they begin with different parts."""
+    first = {key.partition(".")[0] for key in wanted}
+    return f"{first.pop()}." if len(first) == 1 else ""
+
+
 def _cuts(key: str) -> list[int]:
     """Return the possible lengths of a prefix of the key: 0, and after each dot."""
     return [0, *(match.end() for match in re.finditer(r"\.", key))]
@@ -106,6 +122,12 @@ def _tensor_dicts(node: Any, where: str = "", depth: int = 0) -> Iterator[tuple[
         return
     tensors = {key: item for key, item in node.items() if isinstance(item, Tensor) and not item.is_nested}
     if tensors and all(isinstance(key, str) for key in tensors):
-        yield where, tensors
+        yield where, _unwrapped(tensors)
     for key, value in node.items():
         yield from _tensor_dicts(value, f"{where}{key}.", depth + 1)
+
+
+def _unwrapped(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors without the parts that wrappers add to their keys, unless two keys would become equal."""
+    names = {key: ".".join(part for part in key.split(".") if part not in _WRAPPERS) for key in tensors}
+    return {names[key]: tensors[key] for key in tensors} if len(set(names.values())) == len(names) else tensors

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import re
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,19 +15,21 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from bcos_sdk.errors import CheckpointError, UnsafeCheckpointError
+from bcos_sdk.weights._stand_ins import replaceable, unsafe_names
 
 __all__ = ["read_checkpoint"]
 
 _PICKLE_MAGIC = (b"\x80", b"PK")  # a plain pickle of protocol 2 or later; torch's zip file with a pickle
 _FIRST_SAFE_TORCH = (2, 6)
+_LOCK = threading.Lock()
 _HOW_TO_CONVERT = "convert it where it was made: safetensors.torch.save_file(model.state_dict(), 'weights.safetensors')"
 
 
 def read_checkpoint(path: Path | str) -> dict[str, Any]:
     """Return the contents of the file: nested dicts of tensors and plain values.
 
-    Reads `.safetensors` and the formats of torch. A pickle that needs anything but tensors and plain containers is
-    refused.
+    Reads `.safetensors` and the formats of torch. Objects of known training frameworks become a `StandIn`. A pickle
+    that needs anything else than tensors and plain containers is refused.
     """
     path = Path(path)
     if not path.is_file():
@@ -52,7 +56,7 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
 
 
 def _read_torch(path: Path) -> Any:
-    """Call torch.load, restricted to tensors and plain containers.
+    """Call torch.load, restricted to tensors, plain containers and stand-ins.
 
     The messages of torch are not shown and not chained to our errors: they advise to load a refused file with the
     restriction switched off.
@@ -61,15 +65,29 @@ def _read_torch(path: Path) -> Any:
     with path.open("rb") as file:
         looks_like_pickle = file.read(2).startswith(_PICKLE_MAGIC)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # it contains the same advice
-            return torch.load(path, map_location="cpu", weights_only=True)
+        return _load(path)
     except pickle.UnpicklingError as error:
-        if looks_like_pickle:
-            raise _refused(path, str(error)) from None
-    except Exception:  # noqa: S110 - for damaged files torch raises many types
-        pass
-    raise _unreadable(path, " as a torch checkpoint")
+        message = str(error)
+    except Exception:  # for damaged files torch raises many types
+        raise _unreadable(path, " as a torch checkpoint") from None
+    if not looks_like_pickle:
+        raise _unreadable(path, " as a torch checkpoint")
+    names = unsafe_names(path)
+    stand_ins = replaceable(names)
+    replaced = {name for _, name in stand_ins}
+    if refused := [name for name in names if name not in replaced]:
+        raise _refused(path, next((name for name in refused if name in message), refused[0]))
+    if stand_ins:
+        # The list of safe names belongs to the process. Another thread must not clear it during this load.
+        with contextlib.suppress(Exception), _LOCK, torch.serialization.safe_globals(stand_ins):
+            return _load(path)
+    raise _refused(path, _name_in(message))
+
+
+def _load(path: Path) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # it contains the advice of torch
+        return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _refuse_old_torch(path: Path) -> None:
@@ -83,9 +101,12 @@ def _refuse_old_torch(path: Path) -> None:
         )
 
 
-def _refused(path: Path, torch_message: str) -> UnsafeCheckpointError:
+def _name_in(torch_message: str) -> str:
     name = re.search(r"(?:GLOBAL|class) ([\w.]+)", torch_message)
-    code = name[1] if name else "code"
+    return name[1] if name else "code"
+
+
+def _refused(path: Path, code: str) -> UnsafeCheckpointError:
     return UnsafeCheckpointError(
         f"{path} was refused: it is a pickle that would run {code} when it is loaded",
         source=str(path),

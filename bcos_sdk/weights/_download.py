@@ -1,4 +1,4 @@
-"""Get weights as local files with a checked SHA-256: downloaded once, or part of this package."""
+"""Get weights as local files with a checked SHA-256: downloaded once, part of this package, or the user's own."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from bcos_sdk._files import sha256_of
 from bcos_sdk._paths import builtin_dir, cache_dir
 from bcos_sdk.errors import DownloadError, HashMismatchError, NoPublishedWeightsError
-from bcos_sdk.registry import ModelSpec, PackagedWeights, WeightsSource
+from bcos_sdk.registry import LocalWeights, ModelSpec, PackagedWeights, WeightsSource
 from bcos_sdk.weights._transfer import TransferError, transfer
 
-__all__ = ["download_weights", "packaged_weights", "weights_dir"]
+__all__ = ["download_weights", "weights_dir", "weights_file"]
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def download_weights(spec: ModelSpec, *, folder: Path | None = None, progress: b
     The hash is checked on every call. An interrupted download is resumed. If several processes call this at once, one
     of them downloads. The file gets its final name when it is complete.
     """
-    source = spec.weights
+    source = spec.published_weights
     if source is None:
         raise NoPublishedWeightsError(
             f"the registry has no weights for {spec.name}",
@@ -66,7 +66,25 @@ def download_weights(spec: ModelSpec, *, folder: Path | None = None, progress: b
     return target
 
 
-def packaged_weights(source: PackagedWeights) -> Path:
+def weights_file(spec: ModelSpec) -> Path:
+    """Return the path of the weights that the entry names: a file of its own, the built-in or the published one."""
+    if spec.local_weights is not None:
+        return _local_weights(spec.local_weights)
+    return download_weights(spec) if spec.packaged is None else _packaged_weights(spec.packaged)
+
+
+def _local_weights(source: LocalWeights) -> Path:
+    """Return the path of the file. Whoever reads it reports a missing file."""
+    if source.sha256 is not None and source.file.is_file() and (digest := sha256_of(source.file)) != source.sha256:
+        raise HashMismatchError(
+            f"{source.file} is not the file that the registry names: its SHA-256 is {digest}, expected {source.sha256}",
+            source=str(source.file),
+            hint="Use the file with that hash, or change `sha256` of the entry.",
+        )
+    return source.file
+
+
+def _packaged_weights(source: PackagedWeights) -> Path:
     """Return the path of weights that are part of this package, after a check of their SHA-256."""
     path = builtin_dir() / source.file
     if not path.is_file() or sha256_of(path) != source.sha256:

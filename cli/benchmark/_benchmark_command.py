@@ -10,12 +10,13 @@ import click
 
 from bcos_sdk._extras import installed_version
 from bcos_sdk._files import output_file
-from bcos_sdk.cli._common import columns, pairs, print_stages, split_list
+from bcos_sdk.cli._common import columns, pairs, print_stages, registry_option, split_list
 from bcos_sdk.cli.benchmark import _tables as tables
 from bcos_sdk.cli.benchmark._measurements import Comparison, Report
 from bcos_sdk.cli.benchmark._plot import FORMATS, check_plot, draw_plot
 from bcos_sdk.cli.benchmark._run import Options, run_benchmark
 from bcos_sdk.errors import OutputError
+from bcos_sdk.registry import model_registry
 
 __all__ = ["benchmark"]
 
@@ -72,6 +73,7 @@ def _plot_file(_ctx: click.Context, _param: click.Parameter, path: Path | None) 
     type=click.IntRange(0),
     help="Number of JPEGs to run through `predict`; 0 skips this measurement.",
 )
+@registry_option
 @click.option("--json", "json_file", type=_FILE, help="Write the report to this file.")
 @click.option("--plot", "plot_file", type=_FILE, callback=_plot_file, help="Draw a plot to this .png or .svg file.")
 def benchmark(
@@ -82,6 +84,7 @@ def benchmark(
     threads: int | None,
     rounds: int,
     folder_images: int,
+    registries: tuple[Path, ...],
     json_file: Path | None,
     plot_file: Path | None,
 ) -> None:
@@ -108,6 +111,7 @@ def benchmark(
         devices=devices,
         rounds=rounds,
         folder_images=folder_images,
+        registry=model_registry(*registries),
     )
     for file in (json_file, plot_file):
         if file is not None and not file.resolve().parent.is_dir():

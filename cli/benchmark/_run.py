@@ -6,7 +6,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from bcos_sdk.cli.benchmark._measurements import (
 from bcos_sdk.cli.benchmark._subject import Subject, check_subject, prepare_subject, sample_images, top_targets
 from bcos_sdk.cli.benchmark._timing import Case, time_cases
 from bcos_sdk.errors import DeviceUnavailableError
+from bcos_sdk.registry import Registry, model_registry
 
 __all__ = ["Options", "run_benchmark"]
 
@@ -60,12 +61,14 @@ class Options:
     rounds: int = 10
     folder_images: int = 500
     """Number of JPEGs in the folder; 0 skips this measurement."""
+    registry: Registry = field(default_factory=model_registry)
+    """Where the models are looked up by name."""
 
     def check(self) -> None:
         """Raise an error if a package, model or device of the run is missing."""
         for comparison in self.against:
             require(*_PACKAGES_NEEDED[comparison], purpose=_PURPOSES[comparison])
-        bundles = [check_subject(model, max(self.batches)) for model in self.models]
+        bundles = [check_subject(model, max(self.batches), self.registry) for model in self.models]
         if None in bundles:
             require("torch", "onnx", "onnxruntime", purpose="Exporting")
         for name in self.devices:
@@ -130,7 +133,7 @@ def _report_stage(model: str, progress: Callable[[str], None], stage: str) -> No
 
 
 def _measure(model: str, options: Options, workspace: Path, progress: Callable[[str], None]) -> ModelRecord:
-    subject = prepare_subject(model, workspace / "bundle", max(options.batches), progress)
+    subject = prepare_subject(model, workspace / "bundle", max(options.batches), progress, options.registry)
     reasons = {comparison: reason_not_compared(subject, comparison) for comparison in options.against}
     compared = [comparison for comparison, reason in reasons.items() if reason is None]
     timings = _time_all(subject, compared, options, workspace, progress)

@@ -15,7 +15,7 @@ from bcos_sdk.bundle import Bundle, find_bundle, has_manifest, open_bundle, stor
 from bcos_sdk.contract import rank_target
 from bcos_sdk.errors import InputError
 from bcos_sdk.images import encode
-from bcos_sdk.registry import ModelSpec, builtin_registry
+from bcos_sdk.registry import ModelSpec, Registry, model_registry
 
 __all__ = ["Subject", "check_subject", "prepare_subject", "sample_images", "top_targets"]
 
@@ -32,14 +32,15 @@ class Subject:
     """The random weights, if the model was exported for this run."""
 
 
-def check_subject(model: str, largest_batch: int) -> Bundle | None:
+def check_subject(model: str, largest_batch: int, registry: Registry | None = None) -> Bundle | None:
     """Return the bundle of that path or stored name; None for a registry model, which must be exported first.
 
     Raises an error if there is no such model, or if the bundle does not take batches of that size.
     """
-    bundle = _existing_bundle(model)
+    registry = registry or model_registry()
+    bundle = _existing_bundle(model, registry)
     if bundle is None:
-        builtin_registry().find(model)
+        registry.find(model)
     elif largest_batch > bundle.manifest.max_batch:
         raise InputError(
             f"{model} was exported for batches of at most {bundle.manifest.max_batch}, got a batch of {largest_batch}",
@@ -49,25 +50,28 @@ def check_subject(model: str, largest_batch: int) -> Bundle | None:
     return bundle
 
 
-def _existing_bundle(model: str) -> Bundle | None:
+def _existing_bundle(model: str, registry: Registry) -> Bundle | None:
     """A path means a bundle. A registry name means the registry, even if the store has an export of that name."""
     if len(Path(model).parts) > 1 or has_manifest(Path(model)):
         return open_bundle(model)
-    if model not in builtin_registry() and model in stored_bundles():
+    if model not in registry and model in stored_bundles():
         return find_bundle(model)
     return None
 
 
-def prepare_subject(model: str, folder: Path, largest_batch: int, progress: Callable[[str], None]) -> Subject:
+def prepare_subject(
+    model: str, folder: Path, largest_batch: int, progress: Callable[[str], None], registry: Registry | None = None
+) -> Subject:
     """Return the model as a bundle. A registry model is exported to `folder` with random weights."""
-    bundle = check_subject(model, largest_batch)
+    registry = registry or model_registry()
+    bundle = check_subject(model, largest_batch, registry)
     if bundle is not None:
         name = bundle.manifest.model.name
-        return Subject(name, bundle, builtin_registry().get(name))
+        return Subject(name, bundle, registry.get(name))
     from bcos_sdk.exporters import export
     from bcos_sdk.models import random_network
 
-    spec = builtin_registry().find(model)
+    spec = registry.find(model)
     progress("exporting with random weights")
     network = random_network(spec)
     began = time.perf_counter()

@@ -29,7 +29,7 @@ from bcos_sdk.errors import ExportError, ParityError
 from bcos_sdk.exporters.verify._oracle import PROBES, Truth, consult, probe_images
 from bcos_sdk.images import decode
 
-__all__ = ["LIMITS", "GraphFiles", "Trial", "parity_table"]
+__all__ = ["LIMITS", "GraphFiles", "Trial", "parity_table", "run_graph"]
 
 _Array: TypeAlias = np.ndarray[Any, Any]
 _Predict: TypeAlias = Callable[[_Array], dict[str, _Array]]
@@ -239,6 +239,11 @@ def _session(path: Path) -> Any:
             source=path.name,
             hint="This is a fault in the exporter, or ONNX Runtime is too old. Please report it.",
         ) from error
+
+
+def run_graph(path: Path, images: _Array) -> dict[str, _Array]:
+    """All outputs of a predict graph by name."""
+    return run_session(_session(path), images)
 
 
 def run_session(session: Any, images: _Array, targets: _Array | None = None) -> dict[str, _Array]:

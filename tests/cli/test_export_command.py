@@ -153,21 +153,26 @@ def test_layers_that_stay_in_float32_are_named() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["own_networks:missing"], "cannot import"),
-        (["no_such_package:make"], "cannot import"),
-        (["own_networks:not_a_network"], "must return a torch module, got int"),
-        (["own_networks:Net", "--weights", "x.pth"], "the factory loads the weights"),
         (["own_networks:Net", "--input-size", "16by24"], "is not a size"),
         (["own_networks:Net", "--resize", 100], "smaller than the crop"),
-        (["resnet18", "--input-size", "64"], "resnet18 has a fixed preprocessing: resize to 256, input 224x224"),
-        (
-            ["resnet18", "--labels", "classes.txt"],
-            "resnet18 has the 1000 ImageNet labels. For your own classes see docs/",
-        ),
-        (["cifar10_resnet20", "--resize", 40], "cifar10_resnet20 has a fixed preprocessing: no resize and no crop"),
+        (["own_networks:Net", "--resize", 300, "--no-resize"], "--resize and --no-resize cannot be used together"),
+        (["own_networks:Net", "--classes", 3, "--labels", "classes.txt"], "--classes is 3, but classes.txt has 2"),
+        (["own_networks:Net", "--random-weights"], "--random-weights cannot be used with own_networks:Net"),
+        (["own_networks:Net", "--temperature", 2, "--set", "b=1"], "--temperature, --set cannot be used with"),
+        (["own_networks:Net", "--name", "../up"], "'../up' cannot be the name of an export"),
+        (["resnet18", "--labels", "classes.txt"], "classes.txt: 2 classes, but the weights of resnet18 have 1000"),
+        (["resnet18", "--classes", 7], "--classes: 7 classes, but the weights of resnet18 have 1000"),
+        (["resnet18", "--no-ema"], "--no-ema needs --weights"),
+        (["resnet18", "--set", "depth=3"], "has no key 'depth'"),
+        (["resnet18", "--set", "norm.eps=small"], "norm.eps: Input should be a valid number"),
+        (["resnet18", "--set", "b"], "'b' is not a setting"),
+        (["resnet18", "--temperature", 0], "temperature: Input should be greater than 0"),
+        (["resnet18", "--temperature", 2, "--set", "temperature=3"], "cannot be used together"),
+        (["resnet18", "--classes", 2, "--set", "classes=3"], "cannot be used together"),
+        (["simple_vit_ti_patch16_224", "--input-size", 100], "is not a multiple of the patch size 16"),
     ],
 )
-def test_own_networks_that_cannot_be_exported(arguments: list[object], message: str) -> None:
+def test_options_that_cannot_be_used(arguments: list[object], message: str) -> None:
     result = run(*arguments)
     assert result.exit_code == 2
     assert message in result.stderr

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from support.bundles import LABELS, copy_of, small_bundle
+from support.registries import ENTRY, write
 
 from bcos_sdk import __version__
 from bcos_sdk.cli import _models_command, main
-from bcos_sdk.registry import ModelSpec, Registry, builtin_registry
+from bcos_sdk.registry import ModelSpec, Registry, builtin_registry, read_labels
 
 
 def run(*arguments: str) -> Result:
@@ -62,7 +65,8 @@ def test_models_of_every_kind_can_be_shown(name: str) -> None:
 
 
 def with_registry(monkeypatch: pytest.MonkeyPatch, *specs: ModelSpec) -> None:
-    monkeypatch.setattr(_models_command, "builtin_registry", lambda: Registry({spec.name: spec for spec in specs}))
+    registry = Registry({spec.name: spec for spec in specs})
+    monkeypatch.setattr(_models_command, "model_registry", lambda *_: registry)
 
 
 def test_localisation_has_a_column_only_if_a_listed_model_has_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,5 +136,104 @@ def test_a_download_without_published_weights_is_an_error() -> None:
 
 def test_version_and_help() -> None:
     assert run("--version").stdout == f"bcos-sdk {__version__}\n"
-    for command in ([], ["models"], ["models", "show"], ["models", "download"]):
+    subcommands = [["models", name] for name in ("show", "download", "labels", "list", "remove")]
+    for command in ([], ["models"], *subcommands):
         assert run(*command, "-h").exit_code == 0
+
+
+def test_own_registries_are_listed_shown_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = {**ENTRY, "weights": {"file": "mine.pth", "sha256": "ab" * 32}}
+    path = write(tmp_path, {"schema": 1, "models": {"mine": entry}})
+    assert names(run("models", "--registry", str(path), "--match", "mi*")) == ["mine"]
+    shown = run("models", "show", "mine", "--registry", str(path)).stdout
+    assert str(tmp_path / "mine.pth") in shown
+    assert "ab" * 32 in shown
+    assert run("models", "show", "mine").exit_code == 2
+    monkeypatch.setenv("BCOS_SDK_REGISTRY", str(path))
+    assert run("models", "show", "mine").stdout == shown
+    assert run("models", "--match", "mine").stdout.split()[-1] == "file"
+    assert run("models", "labels", "mine").stdout == run("models", "labels", "cifar10_resnet20").stdout
+    assert run("models", "download", "mine").exit_code == 1
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store with two exports and one with a damaged manifest."""
+    folder = tmp_path / "store"
+    monkeypatch.setenv("BCOS_SDK_STORE", str(folder))
+    copy_of(small_bundle(), folder / "resnet18")
+    copy_of(small_bundle(labels=False), folder / "nameless")
+    (copy_of(small_bundle(), folder / "damaged") / "manifest.json").write_text("{}")
+    (folder / "not-a-bundle").mkdir()
+    return folder
+
+
+def test_the_exports_of_the_store_are_listed(store: Path) -> None:
+    result = run("models", "list")
+    assert result.exit_code == 0
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert rows[0] == ["NAME", "MODEL", "CLASSES", "INPUT", "PRECISION", "MB", "EXPORTED"]
+    assert [row[0] for row in rows[1:]] == ["damaged", "nameless", "resnet18"]
+    assert rows[3][1:5] == ["small", "7", "20×28", "fp32"]
+    assert rows[1][1] == "unreadable"
+    assert f"3 exports in {store}" in result.stderr
+    assert "damaged: cannot read the manifest" in result.stderr
+
+
+def test_the_list_of_exports_as_json(store: Path) -> None:
+    damaged, nameless, named = json.loads(run("models", "list", "--json").stdout)
+    size = sum(path.stat().st_size for path in (store / "resnet18").iterdir())
+    assert (named["name"], named["path"], named["classes"]) == ("resnet18", str(store / "resnet18"), 7)
+    assert (named["bytes"], named["labels"], nameless["labels"]) == (size, True, False)
+    assert (named["problem"], damaged["model"]) == (None, None)
+    assert "cannot read the manifest" in damaged["problem"]
+
+
+def test_an_empty_store_is_an_empty_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BCOS_SDK_STORE", str(tmp_path / "none"))
+    result = run("models", "list")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert json.loads(run("models", "list", "--json").stdout) == []
+
+
+def test_exports_are_removed_after_a_question(store: Path) -> None:
+    asked = CliRunner().invoke(main, ["models", "remove", "resnet18"], input="n\n")
+    assert asked.exit_code == 1
+    assert f"from {store}?" in asked.stderr
+    assert (store / "resnet18").is_dir()
+    assert run("models", "remove", "resnet18").exit_code == 1, "without an answer nothing is removed"
+    assert CliRunner().invoke(main, ["models", "remove", "resnet18"], input="y\n").exit_code == 0
+    result = run("models", "remove", "damaged", "nameless", "damaged", "--yes")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [f"removed {store / 'damaged'}", f"removed {store / 'nameless'}"]
+    assert [path.name for path in store.iterdir()] == ["not-a-bundle"]
+
+
+@pytest.mark.parametrize("unknown", ["resnet1", "not-a-bundle", "../store/resnet18", "", "."])
+def test_if_one_name_is_unknown_nothing_is_removed(store: Path, unknown: str) -> None:
+    result = run("models", "remove", "resnet18", unknown, "--yes")
+    assert result.exit_code == 2
+    assert "[unknown_model]" in result.stderr
+    assert len(list(store.iterdir())) == 4
+
+
+def test_a_link_in_the_store_is_removed_without_its_target(store: Path, tmp_path: Path) -> None:
+    target = (store / "resnet18").rename(tmp_path / "elsewhere")
+    (store / "resnet18").symlink_to(target)
+    assert run("models", "remove", "resnet18", "--yes").exit_code == 0
+    assert not (store / "resnet18").is_symlink()
+    assert (target / "manifest.json").is_file()
+
+
+def test_labels_are_printed_as_a_labels_file(store: Path, tmp_path: Path) -> None:
+    path = tmp_path / "labels.txt"
+    path.write_text(run("models", "labels", "resnet50").stdout, "utf-8")
+    assert read_labels(path) == builtin_registry()["resnet50"].class_names
+    stored = run("models", "labels", "resnet18")
+    assert stored.stdout.splitlines() == list(LABELS)
+    assert str(store / "resnet18") in stored.stderr
+    assert run("models", "labels", str(store / "resnet18")).stdout == stored.stdout
+    nameless = run("models", "labels", "nameless")
+    assert nameless.exit_code == 1
+    assert "have no names" in nameless.stderr
+    assert run("models", "labels", "resnet1").exit_code == 2

@@ -16,7 +16,7 @@ PUBLISHED = {name: spec for name, spec in builtin_registry().items() if spec.wei
 def test_every_entry_point_of_the_reference_is_in_the_registry() -> None:
     assert len(PUBLISHED) == 26
     assert PUBLISHED.keys() <= set(reference.entry_points())
-    assert {spec.weights.url for spec in PUBLISHED.values() if spec.weights} == {
+    assert {spec.published_weights.url for spec in PUBLISHED.values() if spec.published_weights} == {
         url for url in reference.urls() if not url.rpartition("/")[2].startswith("standard_")
     }
 
@@ -24,10 +24,10 @@ def test_every_entry_point_of_the_reference_is_in_the_registry() -> None:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_weights_and_preprocessing_are_those_of_the_reference(name: str) -> None:
     spec, (url, transform) = PUBLISHED[name], reference.published(name)
-    assert spec.weights is not None
-    assert spec.weights.url == url
-    assert url.endswith(f"/{spec.weights.file_name}")
-    assert url.endswith(f"-{spec.weights.sha256_prefix}.pth")
+    assert spec.published_weights is not None
+    assert spec.published_weights.url == url
+    assert url.endswith(f"/{spec.published_weights.file_name}")
+    assert url.endswith(f"-{spec.published_weights.sha256_prefix}.pth")
     assert spec.input.resize == transform.resize.size
     assert spec.input.interpolation == transform.resize.interpolation.value
     assert spec.input.crop == spec.input.size == tuple(transform.center_crop.size)

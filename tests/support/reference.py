@@ -52,9 +52,9 @@ _NORMS = {
 }
 
 
-def build(name: str) -> Any:
+def build(name: str, **options: Any) -> Any:
     """Return the published network of that name, with random weights."""
-    return getattr(bcos.models.pretrained, name)(pretrained=False)
+    return getattr(bcos.models.pretrained, name)(pretrained=False, **options)
 
 
 def entry_points() -> list[str]:

@@ -85,14 +85,14 @@ def test_a_server_without_ranges_starts_again(server: Server, spec: ModelSpec, t
 
 @pytest.mark.parametrize("left_over", [b"something else", CONTENT + b"and more"])
 def test_a_partial_file_with_other_contents_is_discarded(spec: ModelSpec, tmp_path: Path, left_over: bytes) -> None:
-    assert spec.weights is not None
-    (tmp_path / f"{spec.weights.file_name}.part").write_bytes(left_over)
+    assert spec.published_weights is not None
+    (tmp_path / f"{spec.published_weights.file_name}.part").write_bytes(left_over)
     assert download_weights(spec, folder=tmp_path).read_bytes() == CONTENT
 
 
 def test_a_complete_partial_file_is_not_downloaded_again(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
-    assert spec.weights is not None
-    (tmp_path / f"{spec.weights.file_name}.part").write_bytes(CONTENT)
+    assert spec.published_weights is not None
+    (tmp_path / f"{spec.published_weights.file_name}.part").write_bytes(CONTENT)
     assert download_weights(spec, folder=tmp_path).read_bytes() == CONTENT
     assert server.requests == ["bytes=3145728-"]
 
@@ -148,12 +148,12 @@ def test_offline_the_hint_names_the_url_the_cache_path_and_the_option(tmp_path: 
     with Server() as closed_server:
         port = closed_server.server_port
     spec = spec_for(port)
-    assert spec.weights is not None
+    assert spec.published_weights is not None
     with pytest.raises(DownloadError) as caught:
         download_weights(spec, folder=tmp_path)
     text = str(caught.value)
-    assert spec.weights.url in text
-    assert str(tmp_path / spec.weights.file_name) in text
+    assert spec.published_weights.url in text
+    assert str(tmp_path / spec.published_weights.file_name) in text
     assert "--weights FILE" in text
 
 
@@ -172,8 +172,8 @@ def test_a_folder_that_cannot_be_written_is_an_error(server: Server, spec: Model
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device on which no space is left")
 def test_a_full_disk_is_not_reported_as_a_network_error(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
-    assert spec.weights is not None
-    (tmp_path / f"{spec.weights.file_name}.part").symlink_to("/dev/full")
+    assert spec.published_weights is not None
+    (tmp_path / f"{spec.published_weights.file_name}.part").symlink_to("/dev/full")
     with pytest.raises(DownloadError, match=r"cannot read or write in .*No space left") as caught:
         download_weights(spec, folder=tmp_path)
     assert not caught.value.retryable

@@ -1,0 +1,66 @@
+"""Complete an entry of a user's own registry file: take what it does not state from its base, and read its files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bcos_sdk.contract import InputSpec
+from bcos_sdk.errors import InputError
+from bcos_sdk.registry._label_files import read_labels
+from bcos_sdk.registry._variants import merge
+from bcos_sdk.registry.schema import ModelSpec
+
+__all__ = ["complete_entry"]
+
+Fields = dict[str, Any]
+
+
+def complete_entry(fields: Fields, folder: Path, bases: Mapping[str, ModelSpec]) -> Fields:
+    """Return the fields with `base` merged in and with the files in `folder` that they name.
+
+    Raises ValueError with the path of the faulty key.
+    """
+    complete = _with_base(fields, bases)
+    labels, weights = complete.get("labels"), complete.get("weights")
+    if isinstance(labels, dict):
+        complete["labels"] = _labels_of(labels, folder)
+    if isinstance(weights, dict) and isinstance(weights.get("file"), str):
+        complete["weights"] = weights | {"file": folder / Path(weights["file"]).expanduser()}
+    return complete
+
+
+def _with_base(fields: Fields, bases: Mapping[str, ModelSpec]) -> Fields:
+    if "base" not in fields:
+        return dict(fields)
+    name = fields["base"]
+    base = bases.get(name) if isinstance(name, str) else None
+    if base is None:
+        raise ValueError(f"base: {name!r} is not a built-in model; `bcos-sdk models` lists them")
+    inherited: Fields = {
+        "description": f"{name}, changed",
+        "input": _input_of(base, fields.get("input")).model_dump(),
+        "architecture": base.architecture.model_dump(),
+    }
+    merged = merge(inherited, fields)
+    classes = merged["architecture"].get("classes") if isinstance(merged["architecture"], dict) else None
+    if classes == base.architecture.classes:
+        merged.setdefault("labels", base.labels)
+    return merged
+
+
+def _input_of(base: ModelSpec, own: Any) -> InputSpec:
+    """The input of the base, scaled to the size that the entry gives. A faulty size is reported with the entry."""
+    size = own.get("size") if isinstance(own, dict) else None
+    is_size = isinstance(size, list) and len(size) == 2 and all(type(side) is int and side > 0 for side in size)
+    return base.input.scaled_to((size[0], size[1])) if size is not None and is_size else base.input
+
+
+def _labels_of(labels: Fields, folder: Path) -> tuple[str, ...]:
+    if labels.keys() != {"file"} or not isinstance(labels["file"], str):
+        raise ValueError("labels: must be a label set, a list of names, or {file: PATH}")
+    try:
+        return read_labels(folder / Path(labels["file"]).expanduser())
+    except InputError as error:
+        raise ValueError(f"labels.file: {error.message}") from error

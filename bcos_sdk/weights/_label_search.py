@@ -1,0 +1,74 @@
+"""Find the names of the classes that a training checkpoint holds beside its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bcos_sdk.weights._stand_ins import StandIn
+
+__all__ = ["find_labels"]
+
+_PLACES = ("hyper_parameters", "hparams", "config", "args", "meta")
+_KEYS = ("labels", "class_names", "classes", "class_to_idx", "idx_to_class", "id2label", "label2id")
+
+
+def find_labels(checkpoint: Mapping[str, Any], classes: int) -> tuple[tuple[str, ...] | None, str | None]:
+    """Return the names of the classes in class order, and where they were found or why they were not used.
+
+    Both are None if the checkpoint has no names. They are used only if there is one different name for each class.
+    """
+    reason = None
+    for place, value in _entries(checkpoint):
+        names = _in_order(value)
+        if names is None:
+            continue
+        problem = _problem(names, classes)
+        if problem is None:
+            return names, place
+        reason = reason or f"the names in '{place}' were not used: {problem}"
+    return None, reason
+
+
+def _entries(checkpoint: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every value under one of the keys, at the top level and in the usual places."""
+    for place in ("", *_PLACES):
+        fields = _fields(checkpoint if not place else checkpoint.get(place))
+        for key in _KEYS:
+            if key in fields:
+                yield f"{place}.{key}" if place else key, fields[key]
+
+
+def _fields(value: Any) -> Mapping[Any, Any]:
+    if isinstance(value, StandIn):  # for example an argparse.Namespace
+        value = value.state
+    return value if isinstance(value, Mapping) else {}
+
+
+def _in_order(value: Any) -> tuple[str, ...] | None:
+    """The names in a list, a dict of names by index, or a dict of indices by name; None if it is none of them."""
+    if isinstance(value, (list, tuple)) and value and all(isinstance(name, str) for name in value):
+        return tuple(value)
+    if not isinstance(value, Mapping) or not value:
+        return None
+    if all(isinstance(name, str) for name in value.values()):
+        value = {name: index for index, name in value.items()} if len(set(value.values())) == len(value) else {}
+    by_index = {_index(index): name for name, index in value.items()}
+    if not by_index or sorted(by_index, key=str) != sorted(range(len(value)), key=str):
+        return None
+    names = tuple(by_index[index] for index in range(len(value)))
+    return names if all(isinstance(name, str) for name in names) else None
+
+
+def _index(value: Any) -> Any:
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+def _problem(names: tuple[str, ...], classes: int) -> str | None:
+    if len(names) != classes:
+        return f"{len(names)} names for {classes} classes"
+    if len(set(names)) != len(names):
+        return "a name occurs twice"
+    if not all(name.strip() for name in names):
+        return "a name is empty"
+    return None
