@@ -10,14 +10,14 @@ import click
 
 from bcos_sdk import __version__
 from bcos_sdk.cli._doctor_command import doctor
-from bcos_sdk.cli._export_command import export
 from bcos_sdk.cli._inspect_command import inspect
 from bcos_sdk.cli._models_command import models
-from bcos_sdk.cli._predict_command import predict
 from bcos_sdk.cli._signals import exit_code_of, watch_signals
 from bcos_sdk.cli._terminal import print_error
 from bcos_sdk.cli._validate_command import validate
 from bcos_sdk.cli.benchmark import benchmark
+from bcos_sdk.cli.export import export
+from bcos_sdk.cli.predict import predict
 from bcos_sdk.errors import BcosError, OutputError
 
 __all__ = ["main"]
@@ -39,6 +39,12 @@ class _Group(click.Group):
                 if interrupts.received is not None and end.code in (0, None):
                     sys.exit(exit_code_of(interrupts.received))
                 raise
+            except Exception:
+                if interrupts.received is None:
+                    raise
+                # A library has turned the interrupt into an exception of its own.
+                click.echo(str(interrupts.received), err=True)
+                sys.exit(exit_code_of(interrupts.received))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -81,7 +81,7 @@ def test_the_wheel_contains_one_package_and_its_data(wheel: Path) -> None:
         "bcos_sdk/registry/labels/imagenet.txt",
         "bcos_sdk/exporters/__init__.py",
         "bcos_sdk/cli/__init__.py",
-        "bcos_sdk/cli/report.html",
+        "bcos_sdk/cli/predict/report.html",
         "bcos_sdk/builtin/MODEL_CARD.md",
         "bcos_sdk/builtin/cifar10_resnet18_w16/explain.onnx",
     ):

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 import bcos_sdk
 from bcos_sdk import Explained, Explanation, Failure, Prediction, read_explanation, read_results, to_dataframe, to_rows
 from bcos_sdk.cli import main
-from bcos_sdk.cli._formats import csv_rows, write_parquet
+from bcos_sdk.cli.predict._formats import csv_rows, write_parquet
 from bcos_sdk.errors import IncompleteExplanationError, InputError, MissingExtraError, OutputError
 from bcos_sdk.results import COLUMNS, ClassScore, Completeness, Target
 

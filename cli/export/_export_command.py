@@ -11,10 +11,10 @@ from bcos_sdk._paths import store_dir
 from bcos_sdk.backends.tensorrt import build_engines, choose_flavour
 from bcos_sdk.bundle import BundleWriter, check_name
 from bcos_sdk.cli._common import parse_size, print_stages, registry_option, split_list, tf32_option
-from bcos_sdk.cli._export_choices import Choices
-from bcos_sdk.cli._export_source import from_factory, from_registry
-from bcos_sdk.cli._export_summary import print_bundle, print_source
-from bcos_sdk.cli._own_module import is_factory
+from bcos_sdk.cli.export._choices import Choices
+from bcos_sdk.cli.export._own_module import is_factory
+from bcos_sdk.cli.export._source import from_factory, from_registry
+from bcos_sdk.cli.export._summary import print_bundle, print_source
 from bcos_sdk.contract import Interpolation
 from bcos_sdk.errors import BundleExistsError, InputError
 from bcos_sdk.registry import model_registry, parse_settings

@@ -9,7 +9,7 @@ import unicodedata
 from pathlib import PurePosixPath
 from urllib.parse import quote_from_bytes
 
-from bcos_sdk.cli._drawings import PICTURES
+from bcos_sdk.cli.predict._drawings import PICTURES
 
 __all__ = ["REPORT", "REPORT_ENTRIES", "RESULTS", "TABLE", "OutputNames", "is_output_name"]
 

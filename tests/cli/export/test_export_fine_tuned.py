@@ -101,7 +101,7 @@ def test_the_lines_of_the_documentation_write_the_file_to_expect(
     """The three lines run as printed with the network, the transform and the photograph of the user."""
     monkeypatch.chdir(tmp_path)
     Image.fromarray(PHOTOGRAPH).save("photo.jpg")
-    text = (Path(__file__).parents[2] / "docs" / "own_module.md").read_text("utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "own_module.md").read_text("utf-8")
     (lines,) = re.findall(r"```py\n(.*?)```", text, re.DOTALL)
     assert lines.count("\n") == 3
     exec(lines, {"Image": Image, "np": np, "network": public, "transform": public.transform})

@@ -8,9 +8,9 @@ import click
 
 from bcos_sdk.backends.tensorrt import EngineRecord
 from bcos_sdk.bundle import Bundle
-from bcos_sdk.cli._assumptions import assumption_lines
 from bcos_sdk.cli._common import columns, pairs
-from bcos_sdk.cli._export_source import Source
+from bcos_sdk.cli.export._assumptions import assumption_lines
+from bcos_sdk.cli.export._source import Source
 
 __all__ = ["print_bundle", "print_source"]
 

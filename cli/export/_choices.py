@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from bcos_sdk.cli._assumptions import Assumption, assumed_input
+from bcos_sdk.cli.export._assumptions import Assumption, assumed_input
 from bcos_sdk.contract import InputSpec, Interpolation
 from bcos_sdk.errors import InputError
 from bcos_sdk.registry import ModelSpec, derive, read_labels

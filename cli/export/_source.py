@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from bcos_sdk.cli._assumptions import Assumption, assumed_architecture
-from bcos_sdk.cli._export_choices import Choices
-from bcos_sdk.cli._own_module import make_module
+from bcos_sdk.cli.export._assumptions import Assumption, assumed_architecture
+from bcos_sdk.cli.export._choices import Choices
+from bcos_sdk.cli.export._own_module import make_module
 from bcos_sdk.contract import CHANNELS, InputSpec
 from bcos_sdk.errors import InputError
 from bcos_sdk.registry import ModelSpec, architecture_keys, builtin_registry, derive

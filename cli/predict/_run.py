@@ -12,13 +12,13 @@ from typing import Any
 import click
 
 from bcos_sdk._progress import Progress
-from bcos_sdk.cli._content import Content
-from bcos_sdk.cli._formats import as_text, csv_rows, write_parquet
-from bcos_sdk.cli._image_files import Found
-from bcos_sdk.cli._output import Output
-from bcos_sdk.cli._plan import Task
-from bcos_sdk.cli._run_record import Result
 from bcos_sdk.cli._terminal import count_of, print_error, print_exact, print_message, printable
+from bcos_sdk.cli.predict._content import Content
+from bcos_sdk.cli.predict._formats import as_text, csv_rows, write_parquet
+from bcos_sdk.cli.predict._image_files import Found
+from bcos_sdk.cli.predict._output import Output
+from bcos_sdk.cli.predict._plan import Task
+from bcos_sdk.cli.predict._run_record import Result
 from bcos_sdk.errors import ImagesFailedError, IncompleteExplanationError
 from bcos_sdk.results import Explained, Failure
 

@@ -15,7 +15,7 @@ from typing import Any
 from PIL import Image
 
 from bcos_sdk._files import atomic_write
-from bcos_sdk.cli._drawings import Artist
+from bcos_sdk.cli.predict._drawings import Artist
 from bcos_sdk.errors import BcosError
 from bcos_sdk.pictures import data_uri, on_white
 from bcos_sdk.results import Explained, Explanation, Failure, Prediction
@@ -42,7 +42,7 @@ def report_entry(path: Path, result: Prediction | Explained | Failure, artist: A
 
 def write_report(page: Path, title: str, entries: Iterable[dict[str, Any]]) -> None:
     """Write the page atomically. Entries are written one by one, so that memory does not grow with their number."""
-    template = files("bcos_sdk.cli").joinpath("report.html").read_text("utf-8")
+    template = files("bcos_sdk.cli.predict").joinpath("report.html").read_text("utf-8")
     head, tail = template.replace("{{policy}}", _content_security_policy(template)).split("{{entries}}")
     with atomic_write(page) as aside, aside.open("w", encoding="utf-8") as file:
         file.write(head.replace("{{title}}", html.escape(title)))

@@ -15,7 +15,7 @@ from PIL import Image
 from support.bundles import copy_of, edit_manifest, random_pixels, small_bundle
 from support.predicting import add_image, contents, lines, names, records, run
 
-from bcos_sdk.cli._output import Output
+from bcos_sdk.cli.predict._output import Output
 
 
 def resume(images: object, *options: object) -> Any:
@@ -170,7 +170,7 @@ def test_pictures_of_an_interrupted_repetition_are_not_taken_for_those_of_the_re
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("bcos_sdk.cli._output.RunRecord.of", killed)
+        patched.setattr("bcos_sdk.cli.predict._output.RunRecord.of", killed)
         assert run(*options, "--resume", "--target", "lynx").exit_code == 130
     assert len(lines(run(*options, "--resume", "--target", "fox"))) == 1
     again = contents()

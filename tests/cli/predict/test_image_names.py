@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.predicting import add_image, command, contents, lines, records, run
 
-from bcos_sdk.cli._output_names import OutputNames
 from bcos_sdk.cli._terminal import printable
+from bcos_sdk.cli.predict._output_names import OutputNames
 from bcos_sdk.images import source_name, source_path
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems do not allow every name")

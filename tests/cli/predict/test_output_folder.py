@@ -17,12 +17,12 @@ from PIL import Image
 from support.bundles import random_pixels
 from support.predicting import add_image, command, contents, lines, names, records, run
 
-from bcos_sdk.cli._journal import Journal
+from bcos_sdk.cli.predict._journal import Journal
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from bcos_sdk.cli._folder_lock import FolderLock
+from bcos_sdk.cli.predict._folder_lock import FolderLock
 lock = FolderLock(Path(sys.argv[1]))
 lock.acquire()
 print("held", flush=True)
@@ -244,7 +244,7 @@ def test_an_output_path_that_is_not_a_folder(images: Path) -> None:
 
 
 def test_a_file_that_changes_while_it_is_processed_is_done_again(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bcos_sdk.cli._output import Output
+    from bcos_sdk.cli.predict._output import Output
 
     write = Output.write
     original = (images / "a.png").read_bytes()

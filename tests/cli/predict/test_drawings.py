@@ -10,7 +10,7 @@ from PIL import Image
 from support.bundles import random_pixels, small_bundle
 
 from bcos_sdk import Client
-from bcos_sdk.cli._drawings import Artist
+from bcos_sdk.cli.predict._drawings import Artist
 from bcos_sdk.results import Explained
 
 PIXELS = random_pixels(2, size=(700, 900))

@@ -19,7 +19,7 @@ from support.bundles import LABELS, random_pixels, small_bundle
 
 from bcos_sdk import Client
 from bcos_sdk.cli import main
-from bcos_sdk.cli._report import write_report
+from bcos_sdk.cli.predict._report import write_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
@@ -230,7 +230,7 @@ def test_search_filters_and_orders_say_which_class_they_mean(page: Any, targets_
     page.select_option("#label", "")
     press(page, "lynx vs fox")
     page.select_option("#sort", label="drawn: highest logit first")
-    texts = page.locator(".drawn .figure").all_inner_texts()
+    texts = page.locator(".drawn .figure").all_text_contents()
     logits = [float(text.removeprefix("logit ").replace("−", "-")) for text in texts]
     assert logits == sorted(logits, reverse=True)
 
@@ -276,7 +276,8 @@ def test_details_step_through_the_images_and_close(page: Any, report: Path) -> N
     assert title.inner_text() == order[1]
     page.keyboard.press("Escape")
     assert page.locator("dialog[open]").count() == 0
-    assert order[1] in str(page.evaluate("document.activeElement.getAttribute('aria-label')")), "focus is on its card"
+    # The page moves the focus to the card when it has handled the event `close`.
+    page.wait_for_function("name => document.activeElement.getAttribute('aria-label')?.includes(name)", arg=order[1])
     page.keyboard.press("Enter")
     page.mouse.click(700, 200)
     assert page.locator("dialog[open]").count() == 1, "a click inside does not close"

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bcos_sdk.cli._lists import names_in_file, names_on_stdin
-from bcos_sdk.cli._own_files import OwnFiles
 from bcos_sdk.cli._terminal import count_of
+from bcos_sdk.cli.predict._lists import names_in_file, names_on_stdin
+from bcos_sdk.cli.predict._own_files import OwnFiles
 from bcos_sdk.errors import InputError, UnreadableImageError
 from bcos_sdk.images import source_name
 from bcos_sdk.results import Failure

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path, PurePosixPath
 
-from bcos_sdk.cli._output_names import RESULTS
+from bcos_sdk.cli.predict._output_names import RESULTS
 
 __all__ = ["OwnFiles"]
 

@@ -11,13 +11,13 @@ import click
 from bcos_sdk._extras import require
 from bcos_sdk.bundle import builtin_bundle, latest_stored_bundle
 from bcos_sdk.cli._common import device_option, split_list, tf32_option, threads_option
-from bcos_sdk.cli._drawings import PICTURES, Artist
-from bcos_sdk.cli._image_files import find_images
-from bcos_sdk.cli._output import Output
-from bcos_sdk.cli._output_options import OutputOptions, Start
-from bcos_sdk.cli._predict_run import PredictRun
-from bcos_sdk.cli._run_record import Work
 from bcos_sdk.cli._terminal import count_of, print_message
+from bcos_sdk.cli.predict._drawings import PICTURES, Artist
+from bcos_sdk.cli.predict._image_files import find_images
+from bcos_sdk.cli.predict._output import Output
+from bcos_sdk.cli.predict._output_options import OutputOptions, Start
+from bcos_sdk.cli.predict._run import PredictRun
+from bcos_sdk.cli.predict._run_record import Work
 
 __all__ = ["predict"]
 
