@@ -9,11 +9,10 @@ import shutil
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
-from support.bundles import LABELS, copy_of, random_pixels, small_bundle
 from support.reports import model_record, sample_report
 
 from bcos_sdk import BcosError, Prediction, errors
@@ -66,20 +65,6 @@ def test_the_tables_are_up_to_date() -> None:
 
 
 @pytest.fixture
-def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """The bundle and the image files that the documentation uses, and the variables that it does not define."""
-    monkeypatch.chdir(tmp_path)
-    copy_of(small_bundle(), tmp_path / "out" / "resnet50")
-    pixels = random_pixels(1, size=(60, 80))[0]
-    Image.fromarray(pixels).save("cat.jpg")
-    return {
-        "pil_image": Image.fromarray(pixels),
-        "uint8_array": pixels,
-        "jpeg_bytes": (tmp_path / "cat.jpg").read_bytes(),
-    }
-
-
-@pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the sample photographs and nothing else, like a fresh clone."""
     shutil.copytree(ROOT / "samples", tmp_path / "samples")
@@ -97,16 +82,18 @@ def test_the_readme_runs_as_printed(clone: Path, capsys: pytest.CaptureFixture[s
     ]
 
 
-def test_the_guide_to_the_client_runs_as_printed(model: dict[str, object], tmp_path: Path) -> None:
+def test_the_guide_to_the_client_runs_as_printed(clone: Path) -> None:
     blocks = python_blocks(ROOT / "docs" / "client.md")
     assert len(blocks) == 7
+    names: dict[str, Any] = {}
     for block in blocks:
-        exec(block, model)
-    prediction = asyncio.run(model["handle"](model["jpeg_bytes"]))  # type: ignore[operator]
-    assert Prediction.from_json(prediction).classes[0].label in LABELS
+        exec(block, names)
+    prediction = asyncio.run(names["handle"]((clone / "samples" / "cat-1.jpg").read_bytes()))
+    assert Prediction.from_json(prediction).classes[0].label == "cat"
+    assert names["cat"].bias == {"logit_bias": pytest.approx(-2.197, abs=1e-3)}
     written = {"why.png", "rgba.png", "arrays.npz", "where.png", "results.jsonl"}
-    assert {path.name for path in tmp_path.iterdir()} == {"out", "cat.jpg"} | written
-    model["client"].close()  # type: ignore[attr-defined]
+    assert {path.name for path in clone.iterdir()} == {"samples"} | written
+    names["client"].close()
 
 
 def test_the_service_runs_as_printed(clone: Path) -> None:
