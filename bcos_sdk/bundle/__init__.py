@@ -1,7 +1,8 @@
 """The bundle: a folder with ONNX graphs, weights, golden record, and a manifest with the hash of every file."""
 
 from bcos_sdk.bundle._bundle import Bundle, InputShapes
-from bcos_sdk.bundle._external_data import move_external_data
+from bcos_sdk.bundle._contents import release_pages
+from bcos_sdk.bundle._external_data import external_tensors, move_external_data
 from bcos_sdk.bundle._golden import Golden
 from bcos_sdk.bundle._graph_gate import GateError, check_graph
 from bcos_sdk.bundle._manifest import SCHEMA_VERSION, FileRecord, Manifest, ModelRecord, Parity, binding_digest
@@ -37,6 +38,7 @@ __all__ = [
     "builtin_bundle",
     "check_graph",
     "check_name",
+    "external_tensors",
     "find_bundle",
     "has_manifest",
     "latest_stored_bundle",
@@ -44,6 +46,7 @@ __all__ = [
     "move_external_data",
     "open_bundle",
     "read_manifest",
+    "release_pages",
     "remove_stored",
     "stored_bundles",
 ]

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-__all__ = ["ContentsError", "open_contents"]
+__all__ = ["ContentsError", "open_contents", "release_pages"]
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # opening a FIFO would block
@@ -43,6 +43,12 @@ def open_contents(folder: Path, name: str, *, largest: int, may_be_hard_link: bo
         if status.st_size < _SMALL or sys.platform == "win32":  # Windows cannot rename or remove a mapped file
             return memoryview(_read(file, status.st_size))
         return memoryview(mmap.mmap(file, status.st_size, access=mmap.ACCESS_READ))
+
+
+def release_pages(contents: memoryview) -> None:
+    """Let go of the memory of a mapped file. It stays usable: the system reads it again on the next use."""
+    if isinstance(contents.obj, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        contents.obj.madvise(mmap.MADV_DONTNEED)
 
 
 @contextmanager

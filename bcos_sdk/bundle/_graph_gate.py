@@ -13,6 +13,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
+from bcos_sdk.bundle._external_data import TENSOR_TYPES
 from bcos_sdk.bundle._protobuf import Value, fields, integers
 from bcos_sdk.contract import ONNX_OPERATORS
 
@@ -25,8 +28,6 @@ _MOST_TENSORS = 100_000
 _LARGEST_SIDE = 1 << 31
 _OWN_DOMAINS = ("", "ai.onnx")
 _EXTERNAL = 1
-# float32, int32, int64, bool, float16, float64: the bytes of one element.
-_ITEM_SIZES = {1: 4, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8}
 
 
 class GateError(ValueError):
@@ -101,9 +102,10 @@ class _Gate:
         if any(side > _LARGEST_SIDE for side in sides):  # also if it is negative, because integers are unsigned here
             raise GateError(f"a tensor has the shape {sides}")
         kind = found.get(2)
-        if not isinstance(kind, int) or kind not in _ITEM_SIZES:
+        if not isinstance(kind, int) or kind not in TENSOR_TYPES:
             raise GateError(f"a tensor has the unknown data type {kind!r}")
-        self._check_size(math.prod(sides) * _ITEM_SIZES[kind], found.get(9), place, found.get(14, 0) == _EXTERNAL)
+        size = math.prod(sides) * np.dtype(TENSOR_TYPES[kind]).itemsize
+        self._check_size(size, found.get(9), place, found.get(14, 0) == _EXTERNAL)
 
     def _check_size(self, size: int, raw: Value | None, place: dict[str, str], external: bool) -> None:
         """Check that a tensor of this size lies completely inside the file, or inside the weights file."""

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from bcos_sdk._paths import builtin_dir
 from bcos_sdk.bundle._bundle import Bundle
-from bcos_sdk.bundle._contents import ContentsError, open_contents
+from bcos_sdk.bundle._contents import ContentsError, open_contents, release_pages
 from bcos_sdk.bundle._graph_gate import LARGEST_GRAPH, GateError, check_graph
 from bcos_sdk.bundle._graph_metadata import read_metadata
 from bcos_sdk.bundle._manifest import SCHEMA_VERSION, FileRecord, Manifest, binding_digest
@@ -112,6 +112,7 @@ def _verified(folder: Path, name: str, record: FileRecord) -> memoryview:
     contents = _contents(folder, name, _LARGEST_FILE)
     if len(contents) != record.size or hashlib.sha256(contents).hexdigest() != record.sha256:
         raise _invalid(folder, f"{name} is not the file that was exported: its hash differs")
+    release_pages(contents)
     return contents
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy.typing as npt
 from typing_extensions import override
 
 from bcos_sdk._extras import installed_version, is_installed, require
@@ -17,7 +18,7 @@ from bcos_sdk.backends._driver import gpu_problem
 from bcos_sdk.backends._graph import Graph
 from bcos_sdk.backends._runtime import OpenOptions, Runtime, unavailable
 from bcos_sdk.backends.onnxruntime._graph import BoundGraph, HostGraph
-from bcos_sdk.bundle import Bundle
+from bcos_sdk.bundle import Bundle, external_tensors, release_pages
 from bcos_sdk.errors import BcosError, BundleError
 
 __all__ = ["CPU", "CUDA", "RECORD_ASSIGNMENT"]
@@ -47,14 +48,16 @@ class SessionRuntime(Runtime):
 
     @override
     def open_graph(self, graph: Path, bundle: Bundle, index: int, options: OpenOptions) -> Graph:
+        contents = bundle.graph_contents(graph)
         session = self.open_session(
-            bundle.graph_contents(graph),
+            contents,
             index,
             name=graph.name,
-            weights=(bundle.manifest.weights, bundle.weights),
+            weights=external_tensors(contents, bundle.weights),
             threads=options.threads,
             tf32=options.tf32,
         )
+        release_pages(bundle.weights)  # the session has its own copy of most of them
         return self.graph_of(session, index)
 
     @override
@@ -67,21 +70,22 @@ class SessionRuntime(Runtime):
         index: int = 0,
         *,
         name: str = "the graph",
-        weights: tuple[str, memoryview] | None = None,
+        weights: Mapping[str, npt.NDArray[Any]] | None = None,
         threads: int | None = None,
         tf32: bool = False,
     ) -> Any:
         """Return an `onnxruntime.InferenceSession` that computes only on the device.
 
-        `weights` are the name and the contents of the graph's external data. ONNX Runtime then opens no file.
+        `weights` are the tensors of the graph's external data. ONNX Runtime then opens no file.
         """
         onnxruntime = import_onnxruntime()
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = threads or 0
-        if weights is not None:
-            options.add_external_initializers_from_files_in_memory([weights[0]], [weights[1]], [len(weights[1])])
+        values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in (weights or {}).values()]
+        if weights:
+            options.add_external_initializers(list(weights), values)
         self.prepare(options)
         providers = [(self.provider, self.provider_options(index, tf32=tf32))]
         try:
@@ -89,6 +93,7 @@ class SessionRuntime(Runtime):
         except Exception as error:  # the errors of ONNX Runtime have no other common base
             raise self.load_error(name, index, error) from error
         self.check_session(session, index)
+        session.bcos_weights = values  # the session does not keep them alive, and does not copy all of them
         return session
 
     def check_session(self, session: Any, index: int) -> None:

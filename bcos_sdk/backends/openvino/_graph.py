@@ -13,7 +13,7 @@ from bcos_sdk._telemetry import import_openvino
 from bcos_sdk.backends._graph import Arrays, Feed, TensorSpec, batch_size, inference_error, is_out_of_memory
 from bcos_sdk.backends._runtime import unavailable
 from bcos_sdk.backends.openvino._rewrite import rewrite
-from bcos_sdk.bundle import move_external_data
+from bcos_sdk.bundle import move_external_data, release_pages
 from bcos_sdk.errors import BcosError, BundleError, InferenceError, OutOfMemoryError
 
 __all__ = ["DEVICE", "OpenvinoGraph", "images_per_run"]
@@ -143,6 +143,8 @@ class OpenvinoGraph:
             rewrite(model)
             model.reshape({name: _with_first_axis(model.input(name).partial_shape, size) for name, size in sizes})
             compiled = _openvino().Core().compile_model(model, "CPU", _options(self._threads))
+            if self._weights is not None:
+                release_pages(self._weights)  # the compiled graph has its own copy
             return compiled.create_infer_request()
         except BcosError:
             raise
