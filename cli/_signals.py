@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["Interrupts", "Terminated", "exit_code_of", "watch_signals"]
+__all__ = ["Interrupts", "Terminated", "exit_code_of", "received_interrupt", "watch_signals"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _IMPORT_FRAME = "<frozen importlib._bootstrap>"
@@ -60,10 +60,19 @@ class Interrupts:
         raise self.received
 
 
+_watching = Interrupts()
+
+
+def received_interrupt() -> KeyboardInterrupt | None:
+    """The interrupt that this command has received. A library may have swallowed it, or raised another exception."""
+    return _watching.received
+
+
 @contextmanager
 def watch_signals() -> Iterator[Interrupts]:
     """Raise signals as exceptions inside the block. Outside the main thread, Python receives no signals."""
-    interrupts = Interrupts()
+    global _watching
+    interrupts = _watching = Interrupts()
     if threading.current_thread() is not threading.main_thread():
         yield interrupts
         return

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from bcos_sdk._paths import builtin_dir
 from bcos_sdk.bundle._bundle import Bundle
 from bcos_sdk.bundle._contents import ContentsError, open_contents, release_pages
-from bcos_sdk.bundle._graph_gate import LARGEST_GRAPH, GateError, check_graph
+from bcos_sdk.bundle._graph_gate import LARGEST_GRAPH, check_graph
 from bcos_sdk.bundle._graph_metadata import read_metadata
 from bcos_sdk.bundle._manifest import SCHEMA_VERSION, FileRecord, Manifest, binding_digest
 from bcos_sdk.contract import MANIFEST_METADATA
@@ -128,7 +128,7 @@ def _check_graph(folder: Path, name: str, contents: memoryview, manifest: Manife
     try:
         check_graph(contents, weights=manifest.weights, weights_size=manifest.files[manifest.weights].size)
         found = read_metadata(contents).get(MANIFEST_METADATA)
-    except GateError as error:
+    except ValueError as error:  # a GateError, or metadata that is not valid
         raise _invalid(folder, f"{name} is refused: {error}") from error
     if found != digest:
         raise _invalid(folder, f"{MANIFEST} is not the one that was exported with {name}: its digest differs")

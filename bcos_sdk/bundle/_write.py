@@ -33,6 +33,7 @@ class BundleWriter:
         self.force = force
         self._refuse_to_overwrite()
         self.folder = self.target.with_name(f".{self.target.name}.partial-{os.getpid()}")
+        self._replaced = self.folder.with_name(f"{self.folder.name}-replaced")
 
     def __enter__(self) -> BundleWriter:
         try:
@@ -51,6 +52,11 @@ class BundleWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self._replaced.exists():  # the bundle was being replaced
+            if self.target.exists():
+                shutil.rmtree(self._replaced, ignore_errors=True)
+            else:
+                self._replaced.rename(self.target)
         if isinstance(error, OSError):
             raise OutputError(
                 f"cannot write the bundle {self.target}: {error.strerror or error}",
@@ -71,10 +77,9 @@ class BundleWriter:
         opened = open_bundle(self.folder)
         self._refuse_to_overwrite()
         if self.target.exists():
-            replaced = self.folder.with_name(f"{self.folder.name}-replaced")
-            self.target.rename(replaced)
+            self.target.rename(self._replaced)
             self.folder.rename(self.target)
-            shutil.rmtree(replaced)
+            shutil.rmtree(self._replaced)
         else:
             self.folder.rename(self.target)
         return Bundle(self.target, manifest, opened.contents)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,9 @@ from bcos_sdk.bundle import Manifest
 from bcos_sdk.errors import BcosError, OutputError
 from bcos_sdk.images import ImageSource, load_image
 from bcos_sdk.limits import Limits
-from bcos_sdk.results import Explained, Explanation
+from bcos_sdk.results import Explained, Explanation, Failure, Prediction
 
-__all__ = ["PICTURES", "Artist"]
+__all__ = ["PICTURES", "Artist", "output_error", "possible_names"]
 
 PICTURES = ("overlay", "rgba", "heatmap", "npz")
 
@@ -46,21 +47,37 @@ class Artist:
         sharp = tuple(one.model_copy(update={"arrays": one.arrays | arrays}) for one in explained.explanations)
         return explained.model_copy(update={"explanations": sharp})
 
-    def save(self, explained: Explained, kinds: tuple[str, ...], stem: Path) -> list[str]:
-        """Write the pictures of every explanation to files that begin with `stem`. Return their names."""
-        names: list[str] = []
+    def file_names(self, result: Prediction | Explained | Failure, kinds: tuple[str, ...], stem: str) -> list[str]:
+        """The names of the files that `save` writes for a result."""
+        if not isinstance(result, Explained):
+            return []
+        return [_file_name(stem, part, kind) for part in _parts(result) for kind in kinds]
+
+    def save(self, explained: Explained, kinds: tuple[str, ...], stem: Path) -> None:
+        """Write the pictures of every explanation to files that begin with `stem`."""
         try:
             if kinds:
                 stem.parent.mkdir(parents=True, exist_ok=True)
-            for number, explanation in enumerate(explained.explanations, 1):
-                part = f".{number}" if len(explained.explanations) > 1 else ""
+            for part, explanation in zip(_parts(explained), explained.explanations, strict=True):
                 for kind in kinds:
-                    path = stem.with_name(f"{stem.name}{part}.{kind if kind == 'npz' else f'{kind}.png'}")
-                    _save_one(explanation, kind, path)
-                    names.append(path.name)
+                    _save_one(explanation, kind, stem.with_name(_file_name(stem.name, part, kind)))
         except OSError as error:
             raise output_error(stem, error) from error
-        return names
+
+
+def possible_names(stem: str, kinds: tuple[str, ...]) -> list[str]:
+    """The names of the first files of an image, for one explanation and for several."""
+    return [_file_name(stem, part, kind) for part in ("", ".1") for kind in kinds]
+
+
+def _parts(explained: Explained) -> list[str]:
+    """What distinguishes the files of several explanations."""
+    count = len(explained.explanations)
+    return [""] if count == 1 else [f".{number}" for number in range(1, count + 1)]
+
+
+def _file_name(stem: str, part: str, kind: str) -> str:
+    return f"{stem}{part}.{kind if kind == 'npz' else f'{kind}.png'}"
 
 
 def _save_one(explanation: Explanation, kind: str, path: Path) -> None:
@@ -74,8 +91,10 @@ def _save_one(explanation: Explanation, kind: str, path: Path) -> None:
 
 def output_error(path: Path, error: OSError) -> OutputError:
     reason = os.strerror(error.errno) if error.errno else str(error)
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    hint = "All files written so far are complete. Free some space or choose another --out, then use --resume."
     return OutputError(
         f"cannot write {path}: {reason}",
         source=str(path),
-        hint="All files written so far are complete. Free some space or choose another --out, then use --resume.",
+        hint=hint if full else "Choose a folder for --out in which you may write.",
     )

@@ -8,8 +8,9 @@ from types import TracebackType
 
 from bcos_sdk._files import remove_leftovers
 from bcos_sdk.cli._terminal import count_of
+from bcos_sdk.cli.predict._announcement import Announcement
 from bcos_sdk.cli.predict._content import Content
-from bcos_sdk.cli.predict._drawings import Artist, output_error
+from bcos_sdk.cli.predict._drawings import Artist, output_error, possible_names
 from bcos_sdk.cli.predict._folder_lock import FolderLock
 from bcos_sdk.cli.predict._formats import write_parquet
 from bcos_sdk.cli.predict._image_files import ImageFile
@@ -20,7 +21,7 @@ from bcos_sdk.cli.predict._plan import EarlierRun, Plan, Task, path_text
 from bcos_sdk.cli.predict._report import report_entry, write_report
 from bcos_sdk.cli.predict._run_record import ReportLine, Result, RunRecord, Work, file_inside
 from bcos_sdk.errors import OutputExistsError
-from bcos_sdk.results import Explained
+from bcos_sdk.results import Explained, Failure
 
 __all__ = ["Output"]
 
@@ -41,6 +42,8 @@ class Output:
         self._drawn: dict[str, str] = {}  # the key of each image in the report
         self._earlier = EarlierRun(options.folder, self._results, work, self._drawn if options.report else None)
         self._begun = False
+        self._waiting: list[tuple[Task, Failure]] = []
+        self._announced = Announcement(options.folder)
 
     @property
     def folder(self) -> Path:
@@ -75,6 +78,9 @@ class Output:
         plan = earlier.plan(images)
         names = {*self._earlier.name_of.values(), *(task.name for task in plan.tasks)}
         try:
+            self._remove_announced_files()
+            if self._options.start is Start.NEW:
+                self._refuse_foreign_files(plan)
             for folder in {self.folder, *((self.folder / name).parent for name in names)}:
                 remove_leftovers(folder)
         except OSError as error:
@@ -82,27 +88,20 @@ class Output:
         return plan
 
     def write(self, task: Task, content: Content | None, result: Result) -> None:
-        """Write the pictures, then the record, so that the files of each record exist.
+        """Write the pictures and the record of an image. `content` is that of the file before the client read it.
 
-        `content` is that of the file before the client read it.
+        With `--overwrite`, failures are kept back until an image has a result: a wrong name on the command line must
+        not replace a finished record.
         """
+        if self._keeps_earlier_record and isinstance(result, Failure):
+            self._waiting.append((task, result))
+            return
         try:
             self._begin()
-            self._withdraw(task.name)
-            unchanged = content is not None and content.is_still_in(task.path)
-            record = RunRecord.of(
-                result,
-                name=task.name,
-                path=path_text(task.path),
-                image_sha256=content.sha256 if content is not None and unchanged else None,
-                work=self._work,
-                files=self._save_pictures(task, result),
-            )
-            if self._options.report:
-                entry = report_entry(task.path, result, self._artist)
-                self._report.append(ReportLine(name=task.name, key=record.key, entry=entry))
-                self._drawn[task.name] = record.key
-            self._results.append(record)
+            for failed, failure in self._waiting:
+                self._write_one(failed, None, failure)
+            self._waiting.clear()
+            self._write_one(task, content, result)
         except OSError as error:
             raise output_error(self.folder, error) from error
 
@@ -110,10 +109,39 @@ class Output:
         """Yield all recorded results, including those of earlier runs."""
         return (record.outcome for record in self._results)
 
+    def _write_one(self, task: Task, content: Content | None, result: Result) -> None:
+        """Write the pictures, then the record, so that the files of each record exist.
+
+        The names of the pictures are announced before. If this is killed, the next run removes them.
+        """
+        folder = PurePosixPath(task.name).parent
+        names = self._artist.file_names(result, self._options.pictures, PurePosixPath(task.name).name)
+        files = tuple(str(folder / name) for name in names)
+        if files:
+            self._announced.write(task.name, files)
+        self._withdraw(task.name)
+        if isinstance(result, Explained):
+            self._artist.save(result, self._options.pictures, self.folder / task.name)
+        unchanged = content is not None and content.is_still_in(task.path)
+        record = RunRecord.of(
+            result,
+            name=task.name,
+            path=path_text(task.path),
+            image_sha256=content.sha256 if content is not None and unchanged else None,
+            work=self._work,
+            files=files,
+        )
+        if self._options.report:
+            entry = report_entry(task.path, result, self._artist)
+            self._report.append(ReportLine(name=task.name, key=record.key, entry=entry))
+            self._drawn[task.name] = record.key
+        self._results.append(record)
+        self._announced.clear()
+
     def finish(self) -> None:
         """Write the report page and the table of all recorded results, and leave one line per image in the record."""
-        if self._options.start is Start.OVERWRITE and not self._begun:
-            return  # the folder still has the record of the earlier run
+        if self._keeps_earlier_record:
+            return
         try:
             if self._options.report:
                 self._write_report()
@@ -127,6 +155,11 @@ class Output:
         """The report or the table, if an earlier run wrote it and this run has changed the record but not it."""
         kept = {REPORT: self._options.report, TABLE: self._options.table}
         return [name for name, is_new in kept.items() if self._begun and not is_new and self._path(name).exists()]
+
+    @property
+    def _keeps_earlier_record(self) -> bool:
+        """Whether the folder still has a record that this run is to replace."""
+        return self._options.start is Start.OVERWRITE and not self._begun and len(self._results) > 0
 
     def _path(self, name: str) -> Path:
         return self.folder / name
@@ -176,6 +209,32 @@ class Output:
             self._results.append(record.model_copy(update={"image_sha256": None, "files": ()}))
             self._remove_files(record)
 
+    def _remove_announced_files(self) -> None:
+        """Remove the pictures that a killed run has announced and not recorded."""
+        name, files = self._announced.read()
+        record = self._results.get(name)
+        recorded = () if record is None else record.files
+        for file in set(files) - set(recorded):
+            self._remove_file(file)
+        self._announced.clear()
+
+    def _refuse_foreign_files(self, plan: Plan) -> None:
+        """Raise an error if this run would replace a file that no record lists."""
+        fixed = {REPORT: self._options.report, TABLE: self._options.table}
+        names = [name for name, wanted in fixed.items() if wanted]
+        names += [
+            str(PurePosixPath(task.name).parent / name)
+            for task in plan.tasks
+            for name in possible_names(PurePosixPath(task.name).name, self._options.pictures)
+        ]
+        found = next((name for name in names if self._path(name).exists()), None)
+        if found is not None:
+            raise OutputExistsError(
+                f"{self.folder} has the file {found}, which this run would replace",
+                source=str(self.folder),
+                hint="Use --overwrite to replace it, or another --out.",
+            )
+
     def _write_report(self) -> None:
         """Write the page of all images whose entry belongs to their record. Another entry may be of another target."""
         keys = {record.name: record.key for record in self._results}
@@ -187,13 +246,9 @@ class Output:
 
     def _remove_files(self, record: RunRecord) -> None:
         for file in record.files:
-            path = file_inside(self.folder, file)
-            if path is not None and is_output_name(path.name):
-                path.unlink(missing_ok=True)
+            self._remove_file(file)
 
-    def _save_pictures(self, task: Task, result: Result) -> tuple[str, ...]:
-        """Write the pictures and arrays of a result. Return their paths relative to the folder."""
-        if not isinstance(result, Explained):
-            return ()
-        names = self._artist.save(result, self._options.pictures, self.folder / task.name)
-        return tuple(str(PurePosixPath(task.name).parent / name) for name in names)
+    def _remove_file(self, file: str) -> None:
+        path = file_inside(self.folder, file)
+        if path is not None and is_output_name(path.name):
+            path.unlink(missing_ok=True)

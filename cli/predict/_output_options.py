@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -42,12 +44,19 @@ class OutputOptions:
         """
         lock = FolderLock(self.folder)
         try:
+            self._check_place()
             if lock.was_used:
                 lock.acquire()
                 lock.release()
             self.refuse_record()
         except OSError as error:
             raise output_error(self.folder, error) from error
+
+    def _check_place(self) -> None:
+        """Raise an `OSError` if the folder cannot be made, because something above it is no folder."""
+        existing = next(place for place in (self.folder, *self.folder.absolute().parents) if place.exists())
+        if not existing.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
     def refuse_record(self) -> None:
         """Raise an error if the folder has a record, and it is not said what to do with it."""

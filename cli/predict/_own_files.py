@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path, PurePosixPath
 
+from bcos_sdk.cli.predict._announcement import Announcement
 from bcos_sdk.cli.predict._output_names import RESULTS
 
 __all__ = ["OwnFiles"]
@@ -48,7 +49,8 @@ def _files_listed_in(folder: Path) -> frozenset[str]:
                 found.update(_files_of(folder, line))
     except OSError:  # there is no record, or it may not be read
         pass
-    return frozenset(found)
+    _, announced = Announcement(folder).read()
+    return frozenset(found | {str(folder / file) for file in announced})
 
 
 def _files_of(folder: Path, line: bytes) -> list[str]:

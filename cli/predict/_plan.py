@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 from bcos_sdk._progress import Progress
@@ -49,7 +48,7 @@ class Plan:
 
 @dataclass
 class EarlierRun:
-    """The record of an output folder. It knows an image by its path, and a moved image by its name and content."""
+    """The record of an output folder. It knows an image by its absolute path."""
 
     folder: Path
     results: Journal[RunRecord]
@@ -58,11 +57,15 @@ class EarlierRun:
     """The key of each image in the report; None if no report is wanted."""
     name_of: dict[str, str] = field(default_factory=dict)
     """The name of each image in the record, by its path."""
+    path_of: dict[str, str] = field(default_factory=dict)
+    """The path of each image in the record, by its name."""
 
     def add(self, record: RunRecord) -> None:
-        """Take note of a record of the folder."""
+        """Take note of a record of the folder. It replaces an earlier record of the same name."""
+        self.name_of.pop(self.path_of.get(record.name, ""), None)
         path = record.path or path_text(source_path(record.outcome.source))  # older versions recorded no path
         self.name_of[path] = record.name
+        self.path_of[record.name] = path
 
     def plan(self, images: Sequence[ImageFile]) -> Plan:
         """Decide for each image whether it is finished, and give each of the others its name."""
@@ -70,14 +73,11 @@ class EarlierRun:
         names = OutputNames()
         for name in self.name_of.values():
             names.reserve(name)
-        paths = [path_text(image.path) for image in images]
-        missing = set(self.name_of) - set(paths)
         shown = None if self.name_of else False
         with Progress(len(images), "images", label="Comparing with the record", shown=shown) as progress:
-            for path, image in zip(paths, images, strict=True):
-                content = cache(lambda image=image: Content.of(image.path))
-                record = self._record_of(path, image, missing, content)
-                reason = None if record is None else self._reason_to_repeat(record, content)
+            for image in images:
+                record = self.results.get(self.name_of.get(path_text(image.path), ""))
+                reason = None if record is None else self._reason_to_repeat(record, image.path)
                 if record is None:
                     plan.tasks.append(Task(image.path, names.give(image.name)))
                 elif reason is None:
@@ -88,23 +88,7 @@ class EarlierRun:
                 progress.step()
         return plan
 
-    def _record_of(
-        self, path: str, image: ImageFile, missing: set[str], content: Callable[[], Content | None]
-    ) -> RunRecord | None:
-        """The record of this image. It may be under another path, which is then no longer `missing`."""
-        if path in self.name_of:
-            return self.results.get(self.name_of[path])
-        record = self.results.get(OutputNames().give(image.name))
-        if record is None or record.path not in missing:
-            return None
-        found = content()
-        same = found is not None and found.sha256 == record.image_sha256
-        if not same and not isinstance(record.outcome, Failure):
-            return None
-        missing.discard(record.path)
-        return record
-
-    def _reason_to_repeat(self, record: RunRecord, content: Callable[[], Content | None]) -> str | None:
+    def _reason_to_repeat(self, record: RunRecord, path: Path) -> str | None:
         """Why the recorded result is not the one that this run would give; None if it is."""
         if isinstance(record.outcome, Failure):
             return "failed before"
@@ -118,7 +102,7 @@ class EarlierRun:
             return "a file is missing"
         if self.report_keys is not None and self.report_keys.get(record.name) != record.key:
             return "not in the report"
-        found = content()
+        found = Content.of(path)
         return None if found is not None and found.sha256 == record.image_sha256 else "the file changed"
 
     def _exists(self, file: str) -> bool:

@@ -118,6 +118,8 @@ def predict(
 
     chosen, reason = _choose_model(model)
     explain = explain or bool(targets or save or report)
+    least = 2 if report and not targets else 1  # the report shows the second class
+    top_k = max(top_k or (1 if explain else 5), least)
     with Client(chosen, device=device, threads=threads, max_batch=max_batch, tf32=tf32) as client:
         output = None
         if out is not None:
@@ -125,17 +127,16 @@ def predict(
                 model=client.manifest.digest,
                 explain=explain,
                 targets=targets,
-                top_k=top_k or _default_top_k(explain),
+                top_k=top_k,
                 tf32=tf32,
                 outputs=options.kinds,
             )
             output = Output(options, Artist(client.manifest, ranked=not targets), work)
-        second_class = report and not targets
         run = PredictRun(
             client=client,
             explain=explain,
             targets=tuple(_target(text, client.labels) for text in targets),
-            top_k=max(top_k or _default_top_k(explain), 2 if second_class else 1),
+            top_k=top_k,
             weights=options.weights_wanted,
             form=form,
             output=output,
@@ -160,10 +161,6 @@ def _check_parquet(out: Path | None) -> None:
 
 def _start(resume: bool, overwrite: bool) -> Start:
     return Start.RESUME if resume else Start.OVERWRITE if overwrite else Start.NEW
-
-
-def _default_top_k(explain: bool) -> int:
-    return 1 if explain else 5
 
 
 def _choose_model(model: str | None) -> tuple[str | Path, str]:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from bcos_sdk._progress import Progress
+from bcos_sdk.cli._signals import received_interrupt
 from bcos_sdk.cli._terminal import count_of, print_error, print_exact, print_message, printable
 from bcos_sdk.cli.predict._content import Content
 from bcos_sdk.cli.predict._formats import as_text, csv_rows, write_parquet
@@ -81,13 +82,16 @@ class PredictRun:
                     print_exact(csv_rows(None))
                 for result in results:
                     self._print(result)
-            except KeyboardInterrupt as interrupt:
+            except (KeyboardInterrupt, Exception) as error:
+                interrupt = error if isinstance(error, KeyboardInterrupt) else received_interrupt()
+                if interrupt is None:
+                    raise
                 progress.clear()
                 finished = self.done + self.failures.total() - len(failures)
                 hint = "; continue with --resume" if self.output is not None else ""
                 what = str(interrupt) or "interrupted"
                 interrupt.args = (f"{what}: {finished:,} of {count_of(len(tasks), 'image')} are finished{hint}",)
-                raise
+                raise interrupt from None
 
     def _counted(self, failures: Iterable[Failure], tasks: Sequence[Task], progress: Progress) -> Iterator[Result]:
         """Yield the failures and the result of every task. Problems and notes go to stderr."""
@@ -98,6 +102,8 @@ class PredictRun:
             self._count(result, progress)
             yield result
             progress.step()
+            if (interrupt := received_interrupt()) is not None:
+                raise interrupt
 
     def _count(self, result: Result, progress: Progress) -> None:
         progress.clear()

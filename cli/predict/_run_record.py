@@ -52,7 +52,7 @@ class Work(BaseModel):
             "another model": self.model != done.model,
             "with explanations" if self.explain else "without explanations": self.explain != done.explain,
             "other targets": self.targets != done.targets,
-            "another --top-k": self.top_k != done.top_k,
+            "another number of classes": self.top_k != done.top_k,
             "another --tf32": self.tf32 != done.tf32,
             "other outputs": not set(self.outputs) <= set(done.outputs),
         }

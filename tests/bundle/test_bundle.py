@@ -193,6 +193,16 @@ def test_a_graph_of_another_export_is_refused(bundle: Path, tmp_path: Path) -> N
         open_bundle(bundle)
 
 
+@pytest.mark.parametrize("contents", [GRAPH + b"\x72\x02\x0a\x7f", GRAPH + b"\x72\x03\x0a\x01\xff"])
+def test_metadata_that_is_not_valid_is_refused(bundle: Path, contents: bytes) -> None:
+    path = bundle / "predict.onnx"
+    path.write_bytes(contents)
+    record = {"sha256": sha256_of(path), "size": len(contents)}
+    edit(bundle, lambda document: document["files"].update({"predict.onnx": record}))
+    with pytest.raises(BundleError, match=r"predict\.onnx is refused"):
+        open_bundle(bundle)
+
+
 @pytest.mark.parametrize("contents", [b"text", b"\x08", b"\x72\x7f", b"\x0f", b"\xff" * 20])
 def test_a_graph_that_is_not_protobuf_is_refused(bundle: Path, contents: bytes) -> None:
     (bundle / "predict.onnx").write_bytes(contents)
@@ -260,6 +270,21 @@ def test_a_bundle_that_was_being_replaced_is_restored(bundle: Path) -> None:
     with pytest.raises(BundleExistsError), BundleWriter(bundle):
         pass
     assert open_bundle(bundle).manifest.classes == 2
+
+
+def test_an_interrupt_while_a_bundle_is_replaced_restores_it(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = Path.rename
+
+    def interrupted(self: Path, target: Path) -> Path:
+        if target == bundle and not self.name.endswith("-replaced"):
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write(bundle, force=True)
+    assert open_bundle(bundle).manifest.classes == 2
+    assert names(bundle.parent) == ["bundle"]
 
 
 def test_the_next_writer_removes_the_files_of_a_killed_process(tmp_path: Path) -> None:

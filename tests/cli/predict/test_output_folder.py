@@ -17,6 +17,7 @@ from PIL import Image
 from support.bundles import random_pixels
 from support.predicting import add_image, command, contents, lines, names, records, run
 
+from bcos_sdk.cli.predict import _drawings
 from bcos_sdk.cli.predict._journal import Journal
 
 HOLD = """
@@ -258,3 +259,85 @@ def test_a_file_that_changes_while_it_is_processed_is_done_again(images: Path, m
         run(images, "--out", "out")
     (images / "a.png").write_bytes(original)  # the hash from before would fit again
     assert names(run(images, "--out", "out", "--resume", "--format", "jsonl")) == ["a.png"]
+
+
+def test_a_wrong_name_does_not_overwrite_a_record(images: Path) -> None:
+    run(images, "--out", "out")
+    before = records()
+    assert run("nothere.png", "--out", "out", "--overwrite").exit_code == 5
+    assert records() == before
+    assert run("nothere.png", images, "--out", "out", "--overwrite").exit_code == 5
+    assert [record["kind"] for record in records()] == ["Failure", "Prediction", "Prediction"]
+    assert run("nothere.png", "--out", "new", "--overwrite").exit_code == 5
+    assert [record["kind"] for record in records("new")] == ["Failure"]
+
+
+@pytest.mark.parametrize("name", ["report.html", "results.parquet", "a.png.overlay.png", "a.png.1.overlay.png"])
+def test_a_file_that_no_record_lists_is_not_replaced_unasked(images: Path, name: str) -> None:
+    Path("out").mkdir()
+    (Path("out") / name).write_text("mine")
+    options = ["--report", "--save", "overlay", "--format", "parquet", "--out", "out"]
+    refused = run(images, *options)
+    assert refused.exit_code == 2
+    assert f"has the file {name}, which this run would replace" in refused.stderr
+    assert (Path("out") / name).read_text() == "mine"
+    assert run(images, *options, "--overwrite").exit_code == 0
+
+
+@pytest.mark.parametrize("failing", ["overlay", "npz"])
+def test_pictures_of_an_interrupted_image_are_not_explained_later(
+    images: Path, failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files are listed before they are written."""
+    save_one = _drawings._save_one
+
+    def interrupted(explanation: Any, kind: str, path: Path) -> None:
+        if kind == failing and path.name.startswith("b.jpg"):
+            raise KeyboardInterrupt
+        save_one(explanation, kind, path)
+
+    monkeypatch.setattr(_drawings, "_save_one", interrupted)
+    monkeypatch.chdir(images)
+    options = [".", "--save", "heatmap,overlay,npz", "--out", "."]
+    assert run(*options).exit_code == 130
+    monkeypatch.setattr(_drawings, "_save_one", save_one)
+    assert "1 done, 0 failed, 1 from an earlier run" in run(*options, "--resume").stderr
+    assert sorted(record["name"] for record in records(".")) == ["a.png", "below/b.jpg"]
+    assert not Path(".bcos-sdk.writing").exists()
+
+
+def test_an_output_folder_below_a_file_is_refused_before_the_model_is_opened(images: Path) -> None:
+    Path("file").write_text("")
+    result = run(images, "--out", "file/out", "--model", "no-such-model")
+    assert result.exit_code == 1
+    assert "cannot write file/out: Not a directory\nChoose a folder for --out" in result.stderr
+
+
+@pytest.mark.parametrize("place", ["_serialise", "swallowed"])
+def test_an_interrupt_that_a_library_changes_is_still_an_interrupt(images: Path, place: str) -> None:
+    """pydantic turns a KeyboardInterrupt in a serializer into an error of its own; finalizers swallow it."""
+    program = f"""
+import os, signal, sys
+from bcos_sdk.cli import main
+from bcos_sdk.results import Explained
+to_json = Explained.to_json
+def interrupted(self, **options):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        if {place!r} == "_serialise":
+            raise ValueError("of a library") from None
+    return to_json(self, **options)
+Explained.to_json = interrupted
+main(sys.argv[1:])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *command(images, "--explain", "--out", "out")[3:]],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "of 2 images are finished; continue with --resume" in done.stderr

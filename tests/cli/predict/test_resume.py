@@ -17,6 +17,8 @@ from support.predicting import add_image, contents, lines, names, records, run
 
 from bcos_sdk.cli.predict._output import Output
 
+NAMES = ("a.png", "below/b.jpg")
+
 
 def resume(images: object, *options: object) -> Any:
     return run(images, "--out", "out", "--resume", "--format", "jsonl", *options)
@@ -93,7 +95,7 @@ def test_another_top_k_is_done_again_and_said(images: Path) -> None:
     run(images, "--out", "out")
     again = resume(images, "--top-k", 2)
     assert [len(line["classes"]) for line in lines(again)] == [2, 2]
-    assert "2 are done again: another --top-k (2)" in again.stderr
+    assert "2 are done again: another number of classes (2)" in again.stderr
     assert resume(images, "--top-k", 2).stdout == ""
 
 
@@ -141,12 +143,57 @@ def test_another_file_of_the_same_name_is_another_image(images: Path) -> None:
         assert resume(folder, "--save", "overlay").stdout == "", "each is known by its path"
 
 
-def test_moved_images_are_still_finished(images: Path) -> None:
+def test_a_moved_image_is_a_new_image_and_the_old_record_stays(images: Path) -> None:
     run(images, "--out", "out")
+    before = records()
     moved = images.rename(images.parent / "moved")
     again = resume(moved)
-    assert again.stdout == ""
-    assert "2 images were finished by an earlier run" in again.stderr
+    assert "2 done, 0 failed" in again.stderr
+    assert records()[:2] == before
+    assert [record["path"] for record in records()[2:]] == [str(moved / name) for name in NAMES]
+
+
+def test_an_equal_file_in_another_folder_has_its_own_record(images: Path) -> None:
+    """It does not replace the record of the first file, and is not taken for it."""
+    other = Path(shutil.copytree(images, images.parent / "other"))
+    run(images, "--target", "fox", "--out", "out")
+    resume(other, "--target", "lynx")
+    found = {record["path"]: record["result"]["explanations"][0]["target"]["label"] for record in records()}
+    expected = {str(folder / name): label for folder, label in ((images, "fox"), (other, "lynx")) for name in NAMES}
+    assert found == expected
+    third = Path(shutil.copytree(images, images.parent / "third"))
+    assert len(resume(third, "--target", "fox", "--format", "jsonl").stdout.splitlines()) == 2, "each has a result"
+
+
+def test_the_failure_of_another_image_stays(images: Path) -> None:
+    broken = images.parent / "broken"
+    broken.mkdir()
+    (broken / "a.png").write_bytes(b"not an image")
+    assert run(broken, "--out", "out").exit_code == 5
+    again = resume(images)
+    assert "failed before" not in again.stderr
+    assert {(record["path"], record["kind"]) for record in records()} == {
+        (str(broken / "a.png"), "Failure"),
+        *((str(images / name), "Prediction") for name in NAMES),
+    }
+
+
+def test_a_line_that_was_replaced_does_not_give_two_images_one_name(images: Path) -> None:
+    """A killed run leaves several lines of one name. Only the last one counts."""
+    run(images, "--out", "out")
+    (line, _other) = (Path("out") / "results.jsonl").read_text().splitlines()
+    replaced = json.loads(line) | {"path": str(images.parent / "elsewhere.png")}
+    record = Path("out") / "results.jsonl"
+    record.write_text(json.dumps(replaced) + "\n" + record.read_text())
+    shutil.copy(images / "a.png", images.parent / "elsewhere.png")
+    resume(images, images.parent / "elsewhere.png")
+    assert len({entry["name"] for entry in records()}) == len({entry["path"] for entry in records()}) == 3
+
+
+def test_without_the_report_the_second_class_is_not_kept(images: Path) -> None:
+    run(images, "--report", "--save", "overlay", "--out", "out")
+    assert "2 are done again: another number of classes (2)" in resume(images, "--save", "overlay").stderr
+    assert {len(record["result"]["explanations"]) for record in records()} == {1}
 
 
 def test_a_record_whose_files_are_missing_is_done_again(images: Path) -> None:
