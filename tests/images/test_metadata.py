@@ -111,6 +111,13 @@ def test_the_orientation_is_also_read_from_xmp_and_from_profiles_in_text() -> No
         np.testing.assert_array_equal(load(opened).pixels, upside_down(plain), err_msg=f"{name}, opened by the caller")
 
 
+@pytest.mark.parametrize("suffix", [*FORMATS, "GIF", "TIFF"])
+def test_what_follows_the_picture_does_not_matter(suffix: str) -> None:
+    plain = load(saved(suffix), Limits(formats=(suffix,))).pixels
+    for rest in (bytes(4_000_000), b"\xff\xe1\0\4ab" * 300_000, png_chunk(b"eXIf", exif(3))):
+        np.testing.assert_array_equal(load(saved(suffix) + rest, Limits(formats=(suffix,))).pixels, plain)
+
+
 def test_metadata_that_pillow_refuses_does_not_matter() -> None:
     """Photoshop writes XMP of more than a megabyte, which makes Pillow refuse the whole file."""
     large = zlib.compress(b"x" * (2 << 20))
