@@ -209,6 +209,14 @@ def test_libtiff_prints_nothing_to_stderr_and_has_its_handler_back(capfd: pytest
     assert "ZIPDecode" in capfd.readouterr().err, "others who use Pillow in this process still see its messages"
 
 
+@pytest.mark.parametrize("suffix", [*FORMATS, "GIF", "TIFF"])
+def test_the_handler_of_the_process_is_replaced_for_tiff_only(suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers: list[Any] = []
+    monkeypatch.setattr("bcos_sdk.images._libtiff._set_error_handler", lambda: handlers.append)
+    load(saved(suffix), Limits(formats=(suffix,)))
+    assert len(handlers) == (2 if suffix == "TIFF" else 0), "replaced and restored"
+
+
 def test_tiff_has_the_same_limits() -> None:
     with pytest.raises(ImageTooLargeError, match="32 × 24 pixels"):
         load(tiff(PIXELS), Limits(pixels=767))
