@@ -1,7 +1,8 @@
 """Numpy arrays and torch tensors as pictures, where shape, type and values leave no doubt about their meaning.
 
 Numpy arrays have their channels last, [H, W, 3]. Torch tensors have them first, [3, H, W], or last if only that is
-possible. A fourth channel is alpha if channels are last, as image libraries have it. Everything else is refused with the conversion to use.
+possible. A fourth channel is alpha if channels are last, as image libraries have it. Everything else is refused with
+the conversion to use.
 """
 
 from __future__ import annotations

@@ -19,9 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from support.bundles import small_bundle
-
 from bcos_sdk import Client, Explained, Failure, Limits, Prediction
+from bcos_sdk.bundle import BUILTIN_MODEL
 from bcos_sdk.contract import TOLERANCES
 from bcos_sdk.errors import (
     BcosError,
@@ -170,15 +169,21 @@ def test_wrong_options_are_refused_by_name(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("device", "tf32", "precision"),
-    [("cpu", True, "fp32"), ("openvino", True, "fp32"), ("cuda", True, "tf32"), ("tensorrt", True, "tf32")]
-    + [("auto", True, "fp32"), ("cuda", False, "fp32")],
+    [
+        ("auto", True, "fp32"),
+        ("cpu", True, "fp32"),
+        ("openvino", True, "fp32"),
+        ("cuda", True, "tf32"),
+        ("tensorrt", True, "tf32"),
+        ("cuda", False, "fp32"),
+    ],
 )
 def test_tf32_is_the_precision_of_a_gpu_only_as_in_the_client(device: str, tf32: bool, precision: str) -> None:
     with FakeClient(device=device, tf32=tf32) as client:
         figures = client.explain(image())[0].explanations[0].completeness
     assert (figures.precision, figures.tolerance) == (precision, TOLERANCES[figures.precision])
     if device == "cpu":
-        with Client(small_bundle().path, device=device, tf32=tf32) as real:
+        with Client(BUILTIN_MODEL, device=device, tf32=tf32) as real:
             assert real.explain(image())[0].explanations[0].completeness.precision == precision
 
 
