@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bcos_sdk.contract import Box
 from bcos_sdk.errors import InputError
-from bcos_sdk.images import Box, Geometry
+from bcos_sdk.images import Geometry
 
 __all__ = ["box_on"]
 

@@ -10,15 +10,14 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from pydantic import ValidationError
 
 from bcos_sdk.errors import InputError, first_faults
-from bcos_sdk.results._explanation import Explained, Explanation
-from bcos_sdk.results._records import Failure, Prediction
-from bcos_sdk.results._tables import Result
+from bcos_sdk.results._explanation import Explanation
+from bcos_sdk.results._kinds import Result, result_of
 
 __all__ = ["OnDamage", "read_explanation", "read_results"]
 
@@ -26,9 +25,6 @@ logger = logging.getLogger("bcos_sdk")
 
 OnDamage = Literal["raise", "skip"]
 
-_KINDS: dict[str, type[Prediction] | type[Explained] | type[Failure]] = {
-    kind.__name__: kind for kind in (Prediction, Explained, Failure)
-}
 _KIND_OF_FIELD = {"classes": "Prediction", "explanations": "Explained", "code": "Failure"}
 """The field by which a result is told from the others."""
 _METADATA = "metadata"
@@ -132,17 +128,8 @@ def _parsed(line: bytes) -> tuple[str | None, Result]:
         raise ValueError("it is no JSON object")
     if "kind" in document:
         name, kind = document.get("name"), document["kind"]
-        return name if isinstance(name, str) else None, _result(kind, document.get("result"))
-    return None, _result(next((kind for field, kind in _KIND_OF_FIELD.items() if field in document), None), document)
-
-
-def _result(kind: Any, document: Any) -> Result:
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(f"it is none of {', '.join(_KINDS)}")
-    try:
-        return _KINDS[kind].model_validate(document)
-    except ValidationError as error:
-        raise ValueError(first_faults(error)) from None
+        return name if isinstance(name, str) else None, result_of(kind, document.get("result"))
+    return None, result_of(next((kind for field, kind in _KIND_OF_FIELD.items() if field in document), None), document)
 
 
 def _not_an_explanation(source: str, reason: str) -> InputError:

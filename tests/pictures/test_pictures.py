@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from PIL import Image
 from support.export_extra import import_reference, torch
 
+from bcos_sdk.contract import Box
+from bcos_sdk.images import Geometry
 from bcos_sdk.pictures import (
+    _maps,
     box_mean,
     data_uri,
     enlarge,
@@ -217,3 +220,8 @@ def test_a_data_uri_is_a_thumbnail_as_webp(size: tuple[int, int], shown: tuple[i
     large = base64.b64decode(data_uri(picture, 400).split(",")[1])
     with Image.open(io.BytesIO(large)) as larger:
         assert larger.width == min(400, size[0])
+
+
+def test_the_box_of_a_picture_and_that_of_a_geometry_are_one_type() -> None:
+    assert _maps.Box is Box
+    assert Geometry.model_fields["box"].annotation == Box

@@ -9,6 +9,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-import bcos_sdk
 from bcos_sdk import Explained, Explanation, Failure, Prediction, read_explanation, read_results, to_dataframe, to_rows
 from bcos_sdk.cli import main
+from bcos_sdk.cli.predict import _run_record
 from bcos_sdk.cli.predict._formats import csv_rows, write_parquet
 from bcos_sdk.errors import IncompleteExplanationError, InputError, MissingExtraError, OutputError
-from bcos_sdk.results import COLUMNS, ClassScore, Completeness, Target
+from bcos_sdk.results import COLUMNS, ClassScore, Completeness, Result, Target, result_of
 
 
 def prediction(source: str = "cat.png", classes: int = 2, notes: tuple[str, ...] = ()) -> Prediction:
@@ -204,6 +205,22 @@ def test_a_damaged_line_is_an_error_with_its_number_or_skipped(
     with caplog.at_level(logging.WARNING, "bcos_sdk"):
         assert list(read_results(path, on_error="skip")) == [prediction("a.png"), FAILURE]
     assert "line 2 of" in caplog.text
+
+
+@pytest.mark.parametrize("result", MIXED, ids=lambda result: type(result).__name__)
+def test_the_record_of_a_run_is_read_and_refused_as_by_read_results(result: Any, tmp_path: Path) -> None:
+    assert _run_record.Result is Result
+    assert result_of(type(result).__name__, json.loads(result.to_json(arrays="omit"))) == without_arrays(result)
+    document = json.loads(record("a.png", result))
+    assert _run_record.RunRecord.model_validate(document).outcome == without_arrays(result)
+    del document["result"]["source"]
+    (tmp_path / "results.jsonl").write_text(json.dumps(document), "utf-8")
+    for read in (
+        partial(_run_record.RunRecord.model_validate, document),
+        read_results(tmp_path / "results.jsonl").__next__,
+    ):
+        with pytest.raises((ValueError, InputError), match="source: Field required"):
+            read()
 
 
 def test_an_incomplete_last_line_is_said_to_be_incomplete(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+
 from bcos_sdk import Client, Explained, Failure, Limits, Prediction
 from bcos_sdk.bundle import BUILTIN_MODEL
 from bcos_sdk.contract import TOLERANCES
