@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import bcos_sdk
 from bcos_sdk import Explained, Explanation, Failure, Prediction, read_explanation, read_results, to_dataframe, to_rows
 from bcos_sdk.cli import main
 from bcos_sdk.cli.predict import _run_record
@@ -175,6 +176,24 @@ def test_the_last_record_of_an_image_counts(tmp_path: Path) -> None:
     lines = [record("a.png", FAILURE), record("b.png", prediction("b.png")), record("a.png", first)]
     path.write_text("\n".join([*lines, record("a.png", again)]), "utf-8")
     assert list(read_results(path)) == [prediction("b.png"), again]
+
+
+def test_a_result_is_validated_once_unless_its_image_has_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    validated: list[str] = []
+    validate = Failure.model_validate
+
+    def count(document: Any) -> Failure:
+        validated.append(document["message"])
+        return validate(document)
+
+    monkeypatch.setattr(Failure, "model_validate", count)
+    path = tmp_path / "results.jsonl"
+    failures = {f"{place}.png": FAILURE.model_copy(update={"message": f"{place}"}) for place in range(5)}
+    path.write_text("\n".join(record(name, failure) for name, failure in failures.items()), "utf-8")
+    assert list(read_results(path)) == list(failures.values())
+    assert validated == [failure.message for failure in failures.values()]
 
 
 @pytest.mark.parametrize(
