@@ -89,12 +89,20 @@ class Explanation(Record):
         """Draw the contributions: positive ones red, negative ones blue."""
         return self._enlarged(self._draw(pictures.heatmap, self.contributions, smooth=smooth, percentile=percentile))
 
-    def overlay(self, *, smooth: int = 0, percentile: float = 99.5, on: Image.Image | None = None) -> Image.Image:
+    def overlay(
+        self,
+        *,
+        smooth: int = 0,
+        percentile: float = 99.5,
+        on: Image.Image | None = None,
+        crop: bool | None = None,
+    ) -> Image.Image:
         """Draw the heat map over the grey image, or over `on`: the original photograph, at any size.
 
         On the original the map is drawn where it belongs. The part that the network did not receive has little
-        contrast. A picture of the size of `image`, or else of its aspect and not that of the original, is taken for the
-        crop. A picture of another aspect raises an `InputError`.
+        contrast. A picture of the size of `image` or `display`, or else of their aspect and not that of the original,
+        is taken for the crop. `crop` says what it is if it could be both. A picture that could be both, or that has
+        another aspect, raises an `InputError`.
         """
         style: dict[str, Any] = {"smooth": smooth, "percentile": percentile}
         if on is None:
@@ -102,8 +110,7 @@ class Explanation(Record):
         if not isinstance(on, Image.Image):
             raise InputError(f"on is a {type(on).__name__}, expected a PIL image", hint="Pass Image.open(path).")
         photograph = to_rgb(on, "the picture to draw on")
-        height, width = self.contributions.shape
-        box = box_on(photograph.size, (width, height), self.geometry, self.source)
+        box = box_on(photograph.size, self._sizes_of_crop, self.geometry, self.source, crop=crop)
         return self._draw(pictures.overlay, np.asarray(photograph), self.contributions, box=box, **style)
 
     def save(self, path: str | os.PathLike[str], *, picture: Literal["overlay", "rgba", "heatmap"] = "overlay") -> None:
@@ -211,6 +218,13 @@ class Explanation(Record):
         """How many times the size of the network's input pictures are."""
         height, width = self.contributions.shape
         return pictures.enlargement((height, width))
+
+    @property
+    def _sizes_of_crop(self) -> list[tuple[int, int]]:
+        """Width and height of the network's input, of pictures, and of the display."""
+        height, width = self.contributions.shape
+        sizes = [(width, height), (width * self._times, height * self._times)]
+        return sizes + [array.shape[1::-1] for name, array in self.arrays.items() if name == "display"]
 
     def _enlarged(self, picture: Image.Image) -> Image.Image:
         return pictures.enlarge(picture, self._times)

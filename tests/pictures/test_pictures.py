@@ -224,5 +224,5 @@ def test_a_data_uri_is_a_thumbnail_as_webp(size: tuple[int, int], shown: tuple[i
 
 
 def test_the_box_of_a_picture_and_that_of_a_geometry_are_one_type() -> None:
-    boxes: list[Any] = [_maps.Box, Geometry.model_fields["box"].annotation]
+    boxes: list[Any] = [vars(_maps)["Box"], Geometry.model_fields["box"].annotation]
     assert boxes == [Box, Box]
