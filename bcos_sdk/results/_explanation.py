@@ -19,7 +19,7 @@ from bcos_sdk._files import output_file
 from bcos_sdk.contract import TOLERANCE_CAPS
 from bcos_sdk.errors import IncompleteExplanationError, InputError, MissingArrayError
 from bcos_sdk.images import Geometry, to_rgb
-from bcos_sdk.results._arrays import Arrays, equal_arrays
+from bcos_sdk.results._arrays import Arrays, arrays_to_write, equal_arrays
 from bcos_sdk.results._html import explained_html, explanation_html
 from bcos_sdk.results._placement import box_on
 from bcos_sdk.results._records import Completeness, Prediction, Record, Target
@@ -70,7 +70,8 @@ class Explanation(Record):
     def display(self) -> npt.NDArray[np.uint8]:
         """[k·H, k·W, 3]: what `image` shows, for people: at least 224 pixels wide and high, so k > 1 for small inputs.
 
-        It has the detail of the original, but for results that were made without it.
+        It has the detail of the original in results of a client. JSON and .npz files do not contain it: in results that
+        were read back, it is `image`, enlarged.
         """
         if "display" in self.arrays:
             return self.arrays["display"]
@@ -114,7 +115,7 @@ class Explanation(Record):
         return self._draw(pictures.overlay, np.asarray(photograph), self.contributions, box=box, **style)
 
     def save(self, path: str | os.PathLike[str], *, picture: Literal["overlay", "rgba", "heatmap"] = "overlay") -> None:
-        """Write a picture, or with the suffix `.npz` all arrays and the rest as JSON. The write is atomic.
+        """Write a picture, or with the suffix `.npz` all arrays but `display`, and the rest as JSON. Writing is atomic.
 
         The suffix of a picture is .png, .webp, .jpg or .jpeg. JPEG has no transparency: its background is white.
         """
@@ -122,7 +123,7 @@ class Explanation(Record):
             self.require_complete()
             metadata = np.array(self.to_json(arrays="omit"))
             with output_file(Path(path)) as partial, partial.open("xb") as file:
-                np.savez_compressed(file, allow_pickle=False, metadata=metadata, **self.arrays)
+                np.savez_compressed(file, allow_pickle=False, metadata=metadata, **arrays_to_write(self.arrays))
             return
         draw: dict[str, Callable[[], Image.Image]] = {
             "overlay": self.overlay,
