@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, FiniteFloat, PositiveInt, model_validator
 
 __all__ = [
     "BIAS",
@@ -48,6 +48,7 @@ __all__ = [
     "TOLERANCE_CAPS",
     "WEIGHTS",
     "Arrays",
+    "Box",
     "ExplainOutputs",
     "Floats",
     "GraphPrecision",
@@ -74,6 +75,8 @@ CHANNELS = 6
 
 
 Interpolation: TypeAlias = Literal["bilinear", "bicubic"]
+Box: TypeAlias = tuple[FiniteFloat, FiniteFloat, FiniteFloat, FiniteFloat]
+"""A part of a picture: left, top, right, bottom in pixels, as in PIL."""
 
 
 class InputSpec(BaseModel):

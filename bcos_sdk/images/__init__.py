@@ -2,7 +2,7 @@
 
 from bcos_sdk.images._convert import to_rgb
 from bcos_sdk.images._encode import decode, encode
-from bcos_sdk.images._geometry import Box, Geometry
+from bcos_sdk.images._geometry import Geometry
 from bcos_sdk.images._load import (
     ImageSource,
     LoadedImage,
@@ -14,7 +14,6 @@ from bcos_sdk.images._load import (
 )
 
 __all__ = [
-    "Box",
     "Geometry",
     "ImageSource",
     "LoadedImage",

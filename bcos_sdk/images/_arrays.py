@@ -1,7 +1,8 @@
 """Numpy arrays and torch tensors as pictures, where shape, type and values leave no doubt about their meaning.
 
 Numpy arrays have their channels last, [H, W, 3]. Torch tensors have them first, [3, H, W], or last if only that is
-possible. Everything else is refused with the conversion to use.
+possible. A fourth channel is alpha if channels are last, as image libraries have it. Everything else is refused with
+the conversion to use.
 """
 
 from __future__ import annotations
@@ -25,6 +26,12 @@ _COLOURS = (1, 3, 4)
 
 def array_of(image: Any, size: tuple[int, int], source: str) -> npt.NDArray[Any]:
     """The values of an array or tensor, channels last. An encoded image [6, H, W] of this size stays as it is."""
+    if isinstance(image, np.ma.MaskedArray):
+        raise InputError(
+            f"{source} is a masked array: a network has no input for a mask",
+            source=source,
+            hint="Pass array.filled(0) to make masked values black, or array.data to ignore the mask.",
+        )
     if not _is_tensor(image):
         return np.asarray(image)
     tensor = image.detach().cpu()
@@ -39,6 +46,12 @@ def array_of(image: Any, size: tuple[int, int], source: str) -> npt.NDArray[Any]
             f"{source} is a tensor {list(array.shape)}: its channels may be first or last",
             source=source,
             hint="Pass tensor.permute(1, 2, 0).numpy() if they are first, tensor.numpy() if they are last.",
+        )
+    if array.shape[0] == 4:
+        raise InputError(
+            f"{source} is a tensor {list(array.shape)}: its fourth channel may be alpha, infrared or the black of CMYK",
+            source=source,
+            hint="Pass tensor[:3] if the first three are RGB, list(tensor) if these are four grey images.",
         )
     return np.moveaxis(array, 0, 2)
 

@@ -93,7 +93,7 @@ def _note_jpeg_segment(body: bytes, info: dict[str, Any]) -> None:
 
 
 def _png(contents: bytes, info: dict[str, Any]) -> Iterator[bytes]:
-    """The signature and the chunks, an empty one for metadata. A chunk that is cut off ends the file."""
+    """The signature and the chunks up to IEND, an empty one for metadata. A chunk that is cut off ends the file."""
     yield _PNG_SIGNATURE
     place = len(_PNG_SIGNATURE)
     while place < len(contents):
@@ -104,6 +104,8 @@ def _png(contents: bytes, info: dict[str, Any]) -> Iterator[bytes]:
         else:
             _note_png_chunk(name, memoryview(contents)[place + 8 : end - 4], info)
             yield b""
+        if name == b"IEND":
+            return
         place = end
 
 

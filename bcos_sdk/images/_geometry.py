@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
-from pydantic import BaseModel, ConfigDict, FiniteFloat, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
 from typing_extensions import Self
 
-from bcos_sdk.contract import InputSpec
+from bcos_sdk.contract import Box, InputSpec
 
-__all__ = ["Box", "Geometry", "Placement"]
-
-Box: TypeAlias = "tuple[FiniteFloat, FiniteFloat, FiniteFloat, FiniteFloat]"
-"""Left, top, right, bottom in pixels, as in PIL."""
+__all__ = ["Geometry", "Placement"]
 
 
 class Geometry(BaseModel):

@@ -1,6 +1,7 @@
 """Keep libtiff from printing messages to stderr while Pillow decodes a damaged TIFF file with it.
 
 Pillow reports the error, but does not replace libtiff's handler, which prints it as well, without the name of the file.
+The handler is that of the whole process, so it is replaced for TIFF files only.
 """
 
 from __future__ import annotations

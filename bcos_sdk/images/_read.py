@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
 from typing import IO
@@ -69,8 +70,8 @@ def open_picture(contents: bytes, source: str, limits: Limits) -> tuple[Image.Im
             return picture
 
         notes = (_PAGES,) if file.pages else ()
-        with libtiff_silenced():
-            picture = open_checked()
+        picture = open_checked()
+        with libtiff_silenced() if picture.format == "TIFF" else nullcontext():
             if is_deep_colour(picture):
                 picture, scaling = load_deep_colour(open_checked, source)
                 return picture, (*notes, *scaling)

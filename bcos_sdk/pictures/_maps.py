@@ -9,11 +9,11 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 from PIL import Image
 
+from bcos_sdk.contract import Box
+
 __all__ = ["box_mean", "heatmap", "overlay", "rgba"]
 
 Map = npt.NDArray[np.floating]
-Box = tuple[float, float, float, float]
-"""Left, top, right, bottom in pixels."""
 
 _EPSILON = 1e-12  # avoids 0 / 0 where W(x) is zero
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)

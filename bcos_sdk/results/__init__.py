@@ -1,9 +1,10 @@
 """What a client returns: frozen pydantic records that can be written to JSON and read back without loss."""
 
 from bcos_sdk.results._explanation import Explained, Explanation
+from bcos_sdk.results._kinds import Result, result_of
 from bcos_sdk.results._reading import read_explanation, read_results
 from bcos_sdk.results._records import SCHEMA_VERSION, ClassScore, Completeness, Failure, Prediction, Target
-from bcos_sdk.results._tables import COLUMNS, Result, rows_of, to_dataframe, to_rows
+from bcos_sdk.results._tables import COLUMNS, rows_of, to_dataframe, to_rows
 
 __all__ = [
     "COLUMNS",
@@ -18,6 +19,7 @@ __all__ = [
     "Target",
     "read_explanation",
     "read_results",
+    "result_of",
     "rows_of",
     "to_dataframe",
     "to_rows",

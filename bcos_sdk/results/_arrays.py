@@ -13,24 +13,31 @@ from pydantic import PlainSerializer, PlainValidator, SerializationInfo, WithJso
 
 from bcos_sdk.contract import CONTRIBUTIONS, WEIGHTS
 
-__all__ = ["ARRAYS", "Arrays", "equal_arrays"]
+__all__ = ["ARRAYS", "Arrays", "arrays_to_write", "equal_arrays"]
 
 ARRAYS = "arrays"
 """Key of pydantic's serialization context; its value is "base64" or "omit"."""
 
 Axes: TypeAlias = "tuple[int | str, ...]"
 
+_DISPLAY = "display"
 _KINDS: dict[str, tuple[str, Axes]] = {
     CONTRIBUTIONS.name: (CONTRIBUTIONS.dtype, CONTRIBUTIONS.sample),
     WEIGHTS.name: (WEIGHTS.dtype, WEIGHTS.sample),
     "image": ("uint8", ("height", "width", 3)),
-    "display": ("uint8", ("height of the display", "width of the display", 3)),
+    _DISPLAY: ("uint8", ("height of the display", "width of the display", 3)),
 }
 """The dtype and the axes of each array that a result may have. Names stand for sizes."""
 
 
+def arrays_to_write(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays without the display: it is large, the same for all explanations of an image, and no result."""
+    return {name: array for name, array in arrays.items() if name != _DISPLAY}
+
+
 def equal_arrays(some: dict[str, npt.NDArray[Any]], others: dict[str, npt.NDArray[Any]]) -> bool:
-    """Return whether both have the same names with equal arrays."""
+    """Return whether both have the same names with equal arrays. Displays are not compared."""
+    some, others = arrays_to_write(some), arrays_to_write(others)
     return some.keys() == others.keys() and all(np.array_equal(some[name], others[name]) for name in some)
 
 
@@ -51,8 +58,8 @@ def _validate(arrays: Any) -> dict[str, npt.NDArray[Any]]:
 
 def _check_display(arrays: dict[str, npt.NDArray[Any]]) -> None:
     """Check that the display shows the image at a whole multiple of its size, as the maps are drawn over it."""
-    if "display" in arrays and "image" in arrays:
-        (height, width), (shown_height, shown_width) = arrays["image"].shape[:2], arrays["display"].shape[:2]
+    if _DISPLAY in arrays and "image" in arrays:
+        (height, width), (shown_height, shown_width) = arrays["image"].shape[:2], arrays[_DISPLAY].shape[:2]
         if shown_height % height or shown_width != width * (shown_height // height):
             raise ValueError(f"the display has {shown_height} × {shown_width} pixels, the image {height} × {width}")
 
@@ -86,7 +93,7 @@ def _from_json(value: dict[str, Any]) -> npt.NDArray[Any]:
 def _serialise(arrays: dict[str, npt.NDArray[Any]], info: SerializationInfo) -> dict[str, Any]:
     if (info.context or {}).get(ARRAYS) == "omit":
         return {}
-    return {name: _to_json(array) for name, array in arrays.items()}
+    return {name: _to_json(array) for name, array in arrays_to_write(arrays).items()}
 
 
 def _to_json(array: npt.NDArray[Any]) -> dict[str, Any]:
@@ -118,5 +125,10 @@ Arrays: TypeAlias = Annotated[
     dict[str, npt.NDArray[Any]],
     PlainValidator(_validate),
     PlainSerializer(_serialise, when_used="json"),
-    WithJsonSchema({"type": "object", "properties": {name: _json_schema(*kind) for name, kind in _KINDS.items()}}),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {name: _json_schema(*kind) for name, kind in _KINDS.items() if name != _DISPLAY},
+        }
+    ),
 ]

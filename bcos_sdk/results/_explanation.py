@@ -19,7 +19,7 @@ from bcos_sdk._files import output_file
 from bcos_sdk.contract import TOLERANCE_CAPS
 from bcos_sdk.errors import IncompleteExplanationError, InputError, MissingArrayError
 from bcos_sdk.images import Geometry, to_rgb
-from bcos_sdk.results._arrays import Arrays, equal_arrays
+from bcos_sdk.results._arrays import Arrays, arrays_to_write, equal_arrays
 from bcos_sdk.results._html import explained_html, explanation_html
 from bcos_sdk.results._placement import box_on
 from bcos_sdk.results._records import Completeness, Prediction, Record, Target
@@ -70,7 +70,8 @@ class Explanation(Record):
     def display(self) -> npt.NDArray[np.uint8]:
         """[k·H, k·W, 3]: what `image` shows, for people: at least 224 pixels wide and high, so k > 1 for small inputs.
 
-        It has the detail of the original, but for results that were made without it.
+        It has the detail of the original in results of a client. JSON and .npz files do not contain it: in results that
+        were read back, it is `image`, enlarged.
         """
         if "display" in self.arrays:
             return self.arrays["display"]
@@ -89,12 +90,20 @@ class Explanation(Record):
         """Draw the contributions: positive ones red, negative ones blue."""
         return self._enlarged(self._draw(pictures.heatmap, self.contributions, smooth=smooth, percentile=percentile))
 
-    def overlay(self, *, smooth: int = 0, percentile: float = 99.5, on: Image.Image | None = None) -> Image.Image:
+    def overlay(
+        self,
+        *,
+        smooth: int = 0,
+        percentile: float = 99.5,
+        on: Image.Image | None = None,
+        crop: bool | None = None,
+    ) -> Image.Image:
         """Draw the heat map over the grey image, or over `on`: the original photograph, at any size.
 
         On the original the map is drawn where it belongs. The part that the network did not receive has little
-        contrast. A picture of the size of `image`, or else of its aspect and not that of the original, is taken for the
-        crop. A picture of another aspect raises an `InputError`.
+        contrast. A picture of the size of `image` or `display`, or else of their aspect and not that of the original,
+        is taken for the crop. `crop` says what it is if it could be both. A picture that could be both, or that has
+        another aspect, raises an `InputError`.
         """
         style: dict[str, Any] = {"smooth": smooth, "percentile": percentile}
         if on is None:
@@ -102,12 +111,11 @@ class Explanation(Record):
         if not isinstance(on, Image.Image):
             raise InputError(f"on is a {type(on).__name__}, expected a PIL image", hint="Pass Image.open(path).")
         photograph = to_rgb(on, "the picture to draw on")
-        height, width = self.contributions.shape
-        box = box_on(photograph.size, (width, height), self.geometry, self.source)
+        box = box_on(photograph.size, self._sizes_of_crop, self.geometry, self.source, crop=crop)
         return self._draw(pictures.overlay, np.asarray(photograph), self.contributions, box=box, **style)
 
     def save(self, path: str | os.PathLike[str], *, picture: Literal["overlay", "rgba", "heatmap"] = "overlay") -> None:
-        """Write a picture, or with the suffix `.npz` all arrays and the rest as JSON. The write is atomic.
+        """Write a picture, or with the suffix `.npz` all arrays but `display`, and the rest as JSON. Writing is atomic.
 
         The suffix of a picture is .png, .webp, .jpg or .jpeg. JPEG has no transparency: its background is white.
         """
@@ -115,7 +123,7 @@ class Explanation(Record):
             self.require_complete()
             metadata = np.array(self.to_json(arrays="omit"))
             with output_file(Path(path)) as partial, partial.open("xb") as file:
-                np.savez_compressed(file, allow_pickle=False, metadata=metadata, **self.arrays)
+                np.savez_compressed(file, allow_pickle=False, metadata=metadata, **arrays_to_write(self.arrays))
             return
         draw: dict[str, Callable[[], Image.Image]] = {
             "overlay": self.overlay,
@@ -211,6 +219,13 @@ class Explanation(Record):
         """How many times the size of the network's input pictures are."""
         height, width = self.contributions.shape
         return pictures.enlargement((height, width))
+
+    @property
+    def _sizes_of_crop(self) -> list[tuple[int, int]]:
+        """Width and height of the network's input, of pictures, and of the display."""
+        height, width = self.contributions.shape
+        sizes = [(width, height), (width * self._times, height * self._times)]
+        return sizes + [array.shape[1::-1] for name, array in self.arrays.items() if name == "display"]
 
     def _enlarged(self, picture: Image.Image) -> Image.Image:
         return pictures.enlarge(picture, self._times)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from bcos_sdk.contract import Box
 from bcos_sdk.errors import InputError
-from bcos_sdk.images import Box, Geometry
+from bcos_sdk.images import Geometry
 
 __all__ = ["box_on"]
 
@@ -11,26 +14,46 @@ Size = tuple[int, int]
 """Width and height in pixels."""
 
 
-def box_on(picture: Size, crop: Size, geometry: Geometry | None, source: str) -> Box | None:
+def box_on(
+    picture: Size, shown: Sequence[Size], geometry: Geometry | None, source: str, *, crop: bool | None = None
+) -> Box | None:
     """The box of the map in pixels of a picture of the original, or None if the picture shows the crop only.
 
-    A picture is what its size says, else what its aspect says. If original and crop have the same aspect, and the
-    picture has the size of neither, it is taken for the original. Any other aspect raises an `InputError`.
+    `shown` are the sizes at which the crop is known, that of the network's input first. A picture is what `crop` says,
+    else what its size says, else what its aspect says. An `InputError` if it has neither aspect, or could be both.
     """
-    if geometry is not None:
-        original = geometry.original
-        if picture == original or (picture != crop and _same_aspect(picture, original)):
-            left, top, right, bottom = geometry.box
-            across, down = picture[0] / original[0], picture[1] / original[1]
-            return left * across, top * down, right * across, bottom * down
-    if _same_aspect(picture, crop):
+    is_original = crop is not True and geometry is not None and _same_aspect(picture, geometry.original)
+    is_crop = crop is not False and _same_aspect(picture, shown[0])
+    if geometry is not None and is_original and is_crop:
+        if (picture in shown) != (picture == geometry.original):
+            is_crop = picture in shown
+        elif geometry.box != (0, 0, *geometry.original):  # else they are the same
+            raise _could_be_both(picture, source)
+    if is_crop:
         return None
+    if geometry is None or not is_original:
+        raise _is_neither(picture, shown[0], geometry, source)
+    left, top, right, bottom = geometry.box
+    across, down = picture[0] / geometry.original[0], picture[1] / geometry.original[1]
+    return left * across, top * down, right * across, bottom * down
+
+
+def _could_be_both(picture: Size, source: str) -> InputError:
+    return InputError(
+        f"the picture to draw on has {picture[0]} × {picture[1]} pixels: it may show the original, or only the crop "
+        "that the network received",
+        source=source,
+        hint="Pass crop=False if it shows the whole original, crop=True if it shows only the crop.",
+    )
+
+
+def _is_neither(picture: Size, crop: Size, geometry: Geometry | None, source: str) -> InputError:
     expected = f"that the network received has {crop[0]} × {crop[1]}"
     hint = "This result does not know its original: its image was passed encoded, or its JSON is of an older version."
     if geometry is not None:
         expected = f"{expected}, the original {geometry.original[0]} × {geometry.original[1]}"
         hint = "Pass the original photograph, at any size, or leave `on` out."
-    raise InputError(
+    return InputError(
         f"the picture to draw on has {picture[0]} × {picture[1]} pixels and another aspect: the crop {expected}",
         source=source,
         hint=hint,

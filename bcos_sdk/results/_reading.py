@@ -16,9 +16,8 @@ import numpy as np
 from pydantic import ValidationError
 
 from bcos_sdk.errors import InputError, first_faults
-from bcos_sdk.results._explanation import Explained, Explanation
-from bcos_sdk.results._records import Failure, Prediction
-from bcos_sdk.results._tables import Result
+from bcos_sdk.results._explanation import Explanation
+from bcos_sdk.results._kinds import Result, result_of
 
 __all__ = ["OnDamage", "read_explanation", "read_results"]
 
@@ -26,9 +25,6 @@ logger = logging.getLogger("bcos_sdk")
 
 OnDamage = Literal["raise", "skip"]
 
-_KINDS: dict[str, type[Prediction] | type[Explained] | type[Failure]] = {
-    kind.__name__: kind for kind in (Prediction, Explained, Failure)
-}
 _KIND_OF_FIELD = {"classes": "Prediction", "explanations": "Explained", "code": "Failure"}
 """The field by which a result is told from the others."""
 _METADATA = "metadata"
@@ -94,7 +90,8 @@ def _results(path: Path, on_error: OnDamage) -> Iterator[Result]:
             if not line.strip():
                 continue
             try:
-                name, result = _parsed(line)
+                document = _document(line)
+                result = _result(document)
             except ValueError as error:
                 if on_error == "raise":
                     raise InputError(
@@ -104,24 +101,29 @@ def _results(path: Path, on_error: OnDamage) -> Iterator[Result]:
                     ) from None
                 logger.warning("line %d of %s is skipped: %s", number, path, error)
                 continue
-            if last_lines.get(name, number) == number:
+            if last_lines.get(_name(document), number) == number:
                 yield result
 
 
 def _last_lines(path: Path) -> dict[str | None, int]:
-    """The number of the last line with a result, for each name of an image."""
+    """The number of the last line with a result, for each name of an image.
+
+    A line is validated here only if its name occurred before: a line that is not a result does not replace one.
+    """
     found: dict[str | None, int] = {}
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             with contextlib.suppress(ValueError):  # it is reported when its turn comes
-                name, _ = _parsed(line)
+                document = _document(line)
+                name = _name(document)
+                if name in found:
+                    _result(document)
                 if name is not None:
                     found[name] = number
     return found
 
 
-def _parsed(line: bytes) -> tuple[str | None, Result]:
-    """The name of the image in a record of a run, None in a plain result, and the result; a `ValueError` if none."""
+def _document(line: bytes) -> dict[str, Any]:
     try:
         document = json.loads(line)
     except json.JSONDecodeError:
@@ -130,19 +132,20 @@ def _parsed(line: bytes) -> tuple[str | None, Result]:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(document, dict):
         raise ValueError("it is no JSON object")
+    return document
+
+
+def _name(document: dict[str, Any]) -> str | None:
+    """The name of the image in a record of a run; None in a plain result."""
+    name = document.get("name") if "kind" in document else None
+    return name if isinstance(name, str) else None
+
+
+def _result(document: dict[str, Any]) -> Result:
+    """The result in a record of a run, or the document itself as a result; a `ValueError` if it is none."""
     if "kind" in document:
-        name, kind = document.get("name"), document["kind"]
-        return name if isinstance(name, str) else None, _result(kind, document.get("result"))
-    return None, _result(next((kind for field, kind in _KIND_OF_FIELD.items() if field in document), None), document)
-
-
-def _result(kind: Any, document: Any) -> Result:
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(f"it is none of {', '.join(_KINDS)}")
-    try:
-        return _KINDS[kind].model_validate(document)
-    except ValidationError as error:
-        raise ValueError(first_faults(error)) from None
+        return result_of(document["kind"], document.get("result"))
+    return result_of(next((kind for field, kind in _KIND_OF_FIELD.items() if field in document), None), document)
 
 
 def _not_an_explanation(source: str, reason: str) -> InputError:

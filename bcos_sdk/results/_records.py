@@ -25,7 +25,7 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
 
     def to_json(self, *, arrays: Literal["base64", "omit"] = "base64") -> str:
-        """Return one line of JSON. Arrays are written as base64 of their bytes, or left out."""
+        """Return one line of JSON. Arrays but `display` are written as base64 of their bytes, or left out as well."""
         if arrays not in ("base64", "omit"):
             raise InputError(f'arrays is {arrays!r}, expected "base64" or "omit"', hint='Use "base64" or "omit".')
         return self.model_dump_json(context={ARRAYS: arrays})

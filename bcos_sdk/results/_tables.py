@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from bcos_sdk._extras import require
 from bcos_sdk.errors import InputError
-from bcos_sdk.results._explanation import Explained
+from bcos_sdk.results._kinds import RESULT_KINDS, Result
 from bcos_sdk.results._records import Failure, Prediction
 
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["COLUMNS", "Result", "rows_of", "to_dataframe", "to_rows"]
-
-Result: TypeAlias = Prediction | Explained | Failure
-"""What a client returns for one image."""
+__all__ = ["COLUMNS", "rows_of", "to_dataframe", "to_rows"]
 
 ColumnKind: TypeAlias = Literal["text", "integer", "number", "truth"]
 
@@ -92,7 +89,7 @@ def _filled_rows(result: Result) -> Iterator[dict[str, Any]]:
 
 
 def _listed(results: Any) -> Iterable[Result]:
-    kinds = (Prediction, Explained, Failure)
+    kinds = tuple(RESULT_KINDS.values())
     for result in [results] if isinstance(results, kinds) else results:
         if not isinstance(result, kinds):
             raise InputError(

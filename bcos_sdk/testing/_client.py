@@ -42,6 +42,7 @@ class FakeClient(Client):
     Arguments:
         model: the name of the model in results. No file is read.
         device: checked as in `Client` and reported; "auto" is reported as "cpu".
+        tf32: as in `Client`, changes precision and tolerance of certificates on a GPU, and nothing on other devices.
         labels: the label of each class.
         input_size: height and width of the network's input, or one number for both.
         probability: how logits become probabilities.
@@ -94,9 +95,9 @@ class FakeClient(Client):
         options = self._fake_options
         manifest = _manifest(os.fspath(model), options["labels"], options["input_size"], options["probability"])
 
-        def open_model(device: str, _threads: int | None, _tf32: bool) -> LinearBackend:
+        def open_model(device: str, _threads: int | None, tf32: bool) -> LinearBackend:
             chosen = parse_device(device) or Device(RUNTIMES[-1])
-            return LinearBackend(chosen, manifest.classes, manifest.input.size, delay=options["delay"])
+            return LinearBackend(chosen, manifest.classes, manifest.input.size, tf32=tf32, delay=options["delay"])
 
         return Model(os.fspath(model), manifest, open_model, partial(_load_or_fail, options["fail"]))
 
@@ -120,11 +121,12 @@ def _check_delay(delay: Any) -> None:
 
 
 def _checked_labels(labels: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(labels, str) or not labels or not all(isinstance(label, str) for label in labels):
+    given: Sequence[Any] = labels
+    if isinstance(labels, str) or not given or not all(isinstance(label, str) and label.strip() for label in given):
         raise InputError(
             f"labels is {labels!r}, expected the label of each class",
             source="labels",
-            hint='Pass a list of text, for example ["cat", "dog"].',
+            hint='Pass a list of text that is not empty, for example ["cat", "dog"].',
         )
     return tuple(labels)
 
@@ -134,6 +136,8 @@ def _manifest(
 ) -> Manifest:
     try:
         size = (input_size, input_size) if isinstance(input_size, int) else input_size
+        if any(isinstance(side, bool) for side in size):
+            raise TypeError("True is no size")
         spec = InputSpec(size=size, resize=round(max(size) * 256 / 224), crop=size)
     except (TypeError, ValueError):  # pydantic's error is a ValueError
         raise InputError(

@@ -19,9 +19,8 @@ from bcos_sdk.cli.predict._formats import as_text, csv_rows, write_parquet
 from bcos_sdk.cli.predict._image_files import Found
 from bcos_sdk.cli.predict._output import Output
 from bcos_sdk.cli.predict._plan import Task
-from bcos_sdk.cli.predict._run_record import Result
 from bcos_sdk.errors import ImagesFailedError, IncompleteExplanationError
-from bcos_sdk.results import Explained, Failure
+from bcos_sdk.results import Explained, Failure, Result
 
 __all__ = ["PredictRun"]
 

@@ -6,20 +6,14 @@ import hashlib
 import json
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 from typing_extensions import Self
 
-from bcos_sdk.errors import first_faults
-from bcos_sdk.results import Explained, Failure, Prediction
+from bcos_sdk.results import Result, result_of
 
 __all__ = ["ReportLine", "Result", "RunRecord", "Work", "file_inside"]
-
-Result: TypeAlias = "Prediction | Explained | Failure"
-_KINDS: dict[str, type[Prediction] | type[Explained] | type[Failure]] = {
-    kind.__name__: kind for kind in (Prediction, Explained, Failure)
-}
 
 
 class _Line(BaseModel):
@@ -82,7 +76,7 @@ class RunRecord(_Line):
 
     @cached_property
     def outcome(self) -> Result:
-        return _KINDS[self.kind].model_validate(self.result)
+        return result_of(self.kind, self.result)
 
     @property
     def key(self) -> str:
@@ -92,10 +86,7 @@ class RunRecord(_Line):
 
     @model_validator(mode="after")
     def _has_a_valid_result(self) -> Self:
-        try:
-            _ = self.outcome
-        except ValidationError as error:
-            raise ValueError(first_faults(error)) from None
+        _ = self.outcome  # a ValueError if it is not valid
         return self
 
 

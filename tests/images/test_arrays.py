@@ -38,7 +38,7 @@ def test_file_array_floats_and_tensor_give_equal_pixels(seed: int, channels: tup
     }
     if HAVE_TORCH:
         forms |= {f"tensor of {name}": torch.from_numpy(array.copy()) for name, array in forms.items()}
-        first = pixels if not channels else np.moveaxis(pixels, 2, 0)
+        first = pixels if not channels else np.moveaxis(pixels, 2, 0)[:3]
         tensor = torch.from_numpy(np.array(first))
         forms["channels first"] = tensor
         forms["channels first, floats with gradient"] = (tensor.double() / 255).requires_grad_()
@@ -61,6 +61,34 @@ def test_a_tensor_that_could_be_either_is_refused_with_both_conversions() -> Non
     square = InputSpec(size=(3, 3), resize=None, crop=None)
     three = np.zeros((3, 3, 3), np.uint8)
     assert load(three, square).pixels.shape == (3, 3, 3), "numpy arrays have their channels last"
+
+
+@pytest.mark.needs_torch
+def test_four_channels_that_come_first_are_refused_with_both_conversions() -> None:
+    pixels = random_image(0, 4)
+    tensor = torch.from_numpy(np.moveaxis(pixels, 2, 0).copy())
+    for form in (tensor, tensor / 255):
+        with pytest.raises(InputError, match=r"a tensor \[4, 20, 28\]: its fourth channel may be") as caught:
+            load(form)
+        assert caught.value.hint is not None
+        assert "tensor[:3]" in caught.value.hint
+        assert "list(tensor)" in caught.value.hint
+    np.testing.assert_array_equal(load(tensor[:3]).pixels, pixels[..., :3])
+    for place, grey in enumerate(list(tensor)):
+        np.testing.assert_array_equal(load(grey).pixels[..., 0], pixels[..., place])
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_a_masked_array_is_refused_with_both_conversions(mask: bool) -> None:
+    pixels = random_image(0, 3)
+    masked = np.ma.array(pixels, mask=np.full(pixels.shape, mask))
+    with pytest.raises(InputError, match="is a masked array") as caught:
+        load(masked)
+    assert caught.value.hint is not None
+    assert "array.filled(0)" in caught.value.hint
+    assert "array.data" in caught.value.hint
+    np.testing.assert_array_equal(load(masked.filled(0)).pixels, pixels * (not mask))
+    np.testing.assert_array_equal(load(masked.data).pixels, pixels)
 
 
 def test_an_encoded_image_is_told_from_a_picture_by_its_size() -> None:

@@ -111,6 +111,13 @@ def test_the_orientation_is_also_read_from_xmp_and_from_profiles_in_text() -> No
         np.testing.assert_array_equal(load(opened).pixels, upside_down(plain), err_msg=f"{name}, opened by the caller")
 
 
+@pytest.mark.parametrize("suffix", [*FORMATS, "GIF", "TIFF"])
+def test_what_follows_the_picture_does_not_matter(suffix: str) -> None:
+    plain = load(saved(suffix), Limits(formats=(suffix,))).pixels
+    for rest in (bytes(4_000_000), b"\xff\xe1\0\4ab" * 300_000, png_chunk(b"eXIf", exif(3))):
+        np.testing.assert_array_equal(load(saved(suffix) + rest, Limits(formats=(suffix,))).pixels, plain)
+
+
 def test_metadata_that_pillow_refuses_does_not_matter() -> None:
     """Photoshop writes XMP of more than a megabyte, which makes Pillow refuse the whole file."""
     large = zlib.compress(b"x" * (2 << 20))
@@ -200,6 +207,14 @@ def test_libtiff_prints_nothing_to_stderr_and_has_its_handler_back(capfd: pytest
     with pytest.raises(OSError, match="decoder error"):
         Image.open(io.BytesIO(damaged)).load()
     assert "ZIPDecode" in capfd.readouterr().err, "others who use Pillow in this process still see its messages"
+
+
+@pytest.mark.parametrize("suffix", [*FORMATS, "GIF", "TIFF"])
+def test_the_handler_of_the_process_is_replaced_for_tiff_only(suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers: list[Any] = []
+    monkeypatch.setattr("bcos_sdk.images._libtiff._set_error_handler", lambda: handlers.append)
+    load(saved(suffix), Limits(formats=(suffix,)))
+    assert len(handlers) == (2 if suffix == "TIFF" else 0), "replaced and restored"
 
 
 def test_tiff_has_the_same_limits() -> None:

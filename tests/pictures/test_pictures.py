@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,10 @@ from hypothesis import strategies as st
 from PIL import Image
 from support.export_extra import import_reference, torch
 
+from bcos_sdk.contract import Box
+from bcos_sdk.images import Geometry
 from bcos_sdk.pictures import (
+    _maps,
     box_mean,
     data_uri,
     enlarge,
@@ -217,3 +221,8 @@ def test_a_data_uri_is_a_thumbnail_as_webp(size: tuple[int, int], shown: tuple[i
     large = base64.b64decode(data_uri(picture, 400).split(",")[1])
     with Image.open(io.BytesIO(large)) as larger:
         assert larger.width == min(400, size[0])
+
+
+def test_the_box_of_a_picture_and_that_of_a_geometry_are_one_type() -> None:
+    boxes: list[Any] = [vars(_maps)["Box"], Geometry.model_fields["box"].annotation]
+    assert boxes == [Box, Box]

@@ -112,13 +112,56 @@ def test_a_picture_of_the_crop_is_drawn_on_as_a_whole() -> None:
         assert_red_lies_on(drawn, (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1), 1.2 * size[0] / 40)
 
 
-def test_size_decides_before_aspect_and_the_original_before_the_crop() -> None:
-    """Original and crop are squares: only the size of the network's input means the crop."""
-    square = InputSpec(size=(32, 32), resize=64, crop=(32, 32))
+SQUARE = InputSpec(size=(32, 32), resize=64, crop=(32, 32))
+
+
+def test_of_two_squares_the_size_tells_the_crop_from_the_original() -> None:
     picture = photograph((128, 128), (32, 32, 96, 96))  # exactly what the network receives
-    explanation = explanation_of(picture, square)
-    assert red_box(explanation.overlay(on=picture.resize((32, 32)), percentile=100)) == (0, 0, 32, 32)
-    assert_red_lies_on(explanation.overlay(on=picture.resize((64, 64)), percentile=100), (16, 16, 48, 48), 1)
+    explanation = explanation_of(picture, SQUARE)
+    for size in (32, 224):  # of `image` and of `display`
+        on = picture.crop((32, 32, 96, 96)).resize((size, size))
+        for crop in (None, True):
+            assert red_box(explanation.overlay(on=on, crop=crop, percentile=100)) == (0, 0, size, size)
+    for crop in (None, False):
+        assert_red_lies_on(explanation.overlay(on=picture, crop=crop, percentile=100), (32, 32, 96, 96), 2)
+
+
+def test_a_display_of_any_size_is_the_crop() -> None:
+    picture = photograph((500, 500), (125, 125, 375, 375))
+    explanation = explanation_of(picture, SQUARE)
+    display = np.asarray(picture.crop((125, 125, 375, 375)).resize((320, 320)))
+    sharp = explanation.model_copy(update={"arrays": explanation.arrays | {"display": display}})
+    for one in (explanation, sharp):
+        drawn = one.overlay(on=Image.fromarray(one.display), percentile=100)
+        np.testing.assert_array_equal(np.asarray(drawn), np.asarray(one.overlay(percentile=100)))
+
+
+@pytest.mark.parametrize(("original", "size"), [(128, 64), (224, 224)], ids=["size of neither", "size of both"])
+def test_a_picture_that_may_be_either_is_refused_unless_crop_says_what_it_is(original: int, size: int) -> None:
+    quarter = original // 4
+    picture = photograph((original, original), (quarter, quarter, 3 * quarter, 3 * quarter))
+    explanation = explanation_of(picture, SQUARE)
+    on = picture.resize((size, size))
+    with pytest.raises(InputError, match=rf"{size} × {size} pixels: it may show.*\n.*crop=False.*crop=True"):
+        explanation.overlay(on=on)
+    drawn = explanation.overlay(on=on, crop=False, percentile=100)
+    assert_red_lies_on(drawn, [size / 4, size / 4, size * 3 / 4, size * 3 / 4], size / 32)
+    assert red_box(explanation.overlay(on=on, crop=True, percentile=100)) == (0, 0, size, size)
+
+
+def test_an_original_that_was_not_cropped_is_never_in_doubt() -> None:
+    picture = photograph((128, 128), (32, 32, 96, 96))
+    explanation = explanation_of(picture, InputSpec(size=(32, 32), resize=32, crop=(32, 32)))
+    for size in (32, 64, 128, 224):
+        drawn = explanation.overlay(on=picture.resize((size, size)), percentile=100)
+        assert_red_lies_on(drawn, [size / 4, size / 4, size * 3 / 4, size * 3 / 4], size / 24)
+
+
+@pytest.mark.parametrize("crop", [True, False])
+def test_what_crop_says_must_agree_with_the_aspect(crop: bool) -> None:
+    explanation = explanation_of(photograph((400, 240), (160, 100, 200, 140)), RESIZED)
+    with pytest.raises(InputError, match="another aspect"):
+        explanation.overlay(on=Image.new("RGB", (400, 240) if crop else (80, 64)), crop=crop)
 
 
 @pytest.mark.parametrize("size", [(300, 300), (240, 400), (405, 240), (1000, 10)])

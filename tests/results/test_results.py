@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import math
@@ -33,6 +34,7 @@ from bcos_sdk.results import (
     Failure,
     Prediction,
     Target,
+    read_explanation,
 )
 
 
@@ -244,18 +246,34 @@ def test_pictures_of_a_small_input_are_a_multiple_of_at_least_224_pixels() -> No
         explanation(weights=False).rgba()
 
 
-def test_the_overlay_has_the_detail_of_the_display(tmp_path: Path) -> None:
+def test_the_overlay_has_the_detail_of_the_display() -> None:
     e = with_display()
     flat = e.model_copy(update={"bias": {"logit_bias": e.target.logit, "position": 0.0}})
     flat = flat.model_copy(update={"arrays": e.arrays | {"contributions": np.zeros((8, 10), np.float32)}})
     flat = Explanation.model_validate(flat.model_dump() | {"completeness": flat.completeness.model_dump()})
     np.testing.assert_allclose(np.asarray(flat.overlay(), int), e.display, atol=1)
     np.testing.assert_array_equal((e - e).display, e.display)
-    assert Explanation.from_json(e.to_json()) == e
-    assert np.ptp(Explanation.from_json(e.to_json()).display) == 255
+
+
+def test_the_display_is_written_to_no_file_and_made_from_the_image_when_read_back(tmp_path: Path) -> None:
+    e, without = with_display(), explanation()
+    assert e.to_json() == without.to_json()
+    assert pickle.loads(pickle.dumps(e)).arrays.keys() == e.arrays.keys()
     e.save(tmp_path / "a.npz")
     with np.load(tmp_path / "a.npz", allow_pickle=False) as stored:
-        np.testing.assert_array_equal(stored["display"], e.display)
+        assert set(stored.files) == {"metadata", *without.arrays}
+    for read in (Explanation.from_json(e.to_json()), read_explanation(tmp_path / "a.npz")):
+        assert read == e == without
+        np.testing.assert_array_equal(read.display, without.display)
+        assert read.overlay().size == e.overlay().size
+
+
+def test_a_display_in_json_of_other_programs_is_read() -> None:
+    e = with_display()
+    document = json.loads(e.to_json())
+    text = base64.b64encode(e.display.tobytes()).decode()
+    document["arrays"]["display"] = {"dtype": "uint8", "shape": list(e.display.shape), "base64": text}
+    np.testing.assert_array_equal(Explanation.from_json(json.dumps(document)).display, e.display)
 
 
 @pytest.mark.parametrize("shape", [(16, 19, 3), (15, 20, 3), (16, 10, 3), (4, 5, 3)])

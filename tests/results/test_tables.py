@@ -9,6 +9,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from click.testing import CliRunner
 import bcos_sdk
 from bcos_sdk import Explained, Explanation, Failure, Prediction, read_explanation, read_results, to_dataframe, to_rows
 from bcos_sdk.cli import main
+from bcos_sdk.cli.predict import _run_record
 from bcos_sdk.cli.predict._formats import csv_rows, write_parquet
 from bcos_sdk.errors import IncompleteExplanationError, InputError, MissingExtraError, OutputError
-from bcos_sdk.results import COLUMNS, ClassScore, Completeness, Target
+from bcos_sdk.results import COLUMNS, ClassScore, Completeness, Result, Target, result_of
 
 
 def prediction(source: str = "cat.png", classes: int = 2, notes: tuple[str, ...] = ()) -> Prediction:
@@ -176,6 +178,24 @@ def test_the_last_record_of_an_image_counts(tmp_path: Path) -> None:
     assert list(read_results(path)) == [prediction("b.png"), again]
 
 
+def test_a_result_is_validated_once_unless_its_image_has_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    validated: list[str] = []
+    validate = Failure.model_validate
+
+    def count(document: Any) -> Failure:
+        validated.append(document["message"])
+        return validate(document)
+
+    monkeypatch.setattr(Failure, "model_validate", count)
+    path = tmp_path / "results.jsonl"
+    failures = {f"{place}.png": FAILURE.model_copy(update={"message": f"{place}"}) for place in range(5)}
+    path.write_text("\n".join(record(name, failure) for name, failure in failures.items()), "utf-8")
+    assert list(read_results(path)) == list(failures.values())
+    assert validated == [failure.message for failure in failures.values()]
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
@@ -204,6 +224,22 @@ def test_a_damaged_line_is_an_error_with_its_number_or_skipped(
     with caplog.at_level(logging.WARNING, "bcos_sdk"):
         assert list(read_results(path, on_error="skip")) == [prediction("a.png"), FAILURE]
     assert "line 2 of" in caplog.text
+
+
+@pytest.mark.parametrize("result", MIXED, ids=lambda result: type(result).__name__)
+def test_the_record_of_a_run_is_read_and_refused_as_by_read_results(result: Any, tmp_path: Path) -> None:
+    assert _run_record.Result is Result
+    assert result_of(type(result).__name__, json.loads(result.to_json(arrays="omit"))) == without_arrays(result)
+    document = json.loads(record("a.png", result))
+    assert _run_record.RunRecord.model_validate(document).outcome == without_arrays(result)
+    del document["result"]["source"]
+    (tmp_path / "results.jsonl").write_text(json.dumps(document), "utf-8")
+    for read in (
+        partial(_run_record.RunRecord.model_validate, document),
+        read_results(tmp_path / "results.jsonl").__next__,
+    ):
+        with pytest.raises((ValueError, InputError), match="source: Field required"):
+            read()
 
 
 def test_an_incomplete_last_line_is_said_to_be_incomplete(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from bcos_sdk import Client, Explained, Failure, Limits, Prediction
+from bcos_sdk.bundle import BUILTIN_MODEL
+from bcos_sdk.contract import TOLERANCES
 from bcos_sdk.errors import (
     BcosError,
     ClientClosedError,
@@ -147,7 +149,11 @@ def test_arguments_limits_and_failures_are_those_of_the_client(fake: FakeClient)
         {"labels": []},
         {"labels": "cat"},
         {"labels": [1, 2]},
+        {"labels": ["cat", ""]},
+        {"labels": ["cat", " "]},
         {"input_size": 0},
+        {"input_size": True},
+        {"input_size": (True, 32)},
         {"input_size": "large"},
         {"input_size": (3, 4, 5)},
         {"probability": "percent"},
@@ -160,6 +166,26 @@ def test_arguments_limits_and_failures_are_those_of_the_client(fake: FakeClient)
 def test_wrong_options_are_refused_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
         FakeClient(**options)
+
+
+@pytest.mark.parametrize(
+    ("device", "tf32", "precision"),
+    [
+        ("auto", True, "fp32"),
+        ("cpu", True, "fp32"),
+        ("openvino", True, "fp32"),
+        ("cuda", True, "tf32"),
+        ("tensorrt", True, "tf32"),
+        ("cuda", False, "fp32"),
+    ],
+)
+def test_tf32_is_the_precision_of_a_gpu_only_as_in_the_client(device: str, tf32: bool, precision: str) -> None:
+    with FakeClient(device=device, tf32=tf32) as client:
+        figures = client.explain(image())[0].explanations[0].completeness
+    assert (figures.precision, figures.tolerance) == (precision, TOLERANCES[figures.precision])
+    if device == "cpu":
+        with Client(BUILTIN_MODEL, device=device, tf32=tf32) as real:
+            assert real.explain(image())[0].explanations[0].completeness.precision == precision
 
 
 def test_images_fail_on_demand_by_source_or_by_function() -> None:
