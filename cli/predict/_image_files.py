@@ -31,7 +31,10 @@ class ImageFile:
 
 @dataclass
 class Found:
-    """The images, the folders and patterns without images, and how many files were skipped for which reason."""
+    """The images, the folders and patterns without images, and how many files were skipped for which reason.
+
+    Hidden files and folders, whose names begin with a dot, are not searched.
+    """
 
     images: list[ImageFile] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
@@ -103,8 +106,10 @@ class _Search:
             outputs = [name for name in folders if self.own.is_output_folder(below / name)]
             for name in outputs:
                 self._skip("in the output folder", _count_images(below / name))
-            folders[:] = sorted(set(folders) - set(outputs))
-            for file in sorted(filter(_is_image, files)):
+            folders[:] = sorted(name for name in set(folders) - set(outputs) if not name.startswith("."))
+            images = sorted(filter(_is_image, files))
+            self._skip("with other suffixes", sum(not file.startswith(".") for file in files) - len(images))
+            for file in images:
                 path = below / file
                 if not self._is_listed(path):
                     yield ImageFile(path, path.relative_to(folder).as_posix())

@@ -121,7 +121,7 @@ def test_every_image_is_shown_with_class_and_completeness(page: Any, report: Pat
     complete = page.locator(".verdict:not(.bad)")
     assert complete.count() == 6
     assert complete.locator("span").all_inner_texts()[0] == "✓ explanation complete"
-    assert complete.locator("span").all_inner_texts()[1].startswith("residual ")
+    assert complete.locator("span").all_inner_texts()[1].startswith("largest residual ")
     meaning = "this says nothing about whether the class is right"
     assert meaning in str(complete.first.get_attribute("title")).lower()
     guide = page.locator(".guide").inner_text()
