@@ -46,6 +46,8 @@ def derive(
     for key, value in changes.items():
         _set(architecture, key, value, spec)
     fields = spec.model_dump() | {"architecture": architecture}
+    if "classes" in changes:
+        fields["classes_open"] = False
     if input_spec is not None:
         fields["input"] = input_spec.model_dump()
     if not isinstance(labels, _Labels):

@@ -35,7 +35,7 @@ def load_model(
     """
     spec = model_registry().find(model) if isinstance(model, str) else model
     path = weights_file(spec) if weights is None else Path(weights)
-    wanted = classes or spec.architecture.classes
+    wanted = classes or (None if spec.classes_open else spec.architecture.classes)
     return load_fine_tuned(spec, path, classes=wanted, prefer_ema=prefer_ema, key=key).network
 
 

@@ -155,6 +155,15 @@ def test_files_that_do_not_fit_the_module_are_refused(tmp_path: Path, options: l
     assert message in result.stderr
 
 
+def test_the_weights_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.save({"state_dict": own_network().state_dict(), "classes": ["cat", "dog"]}, tmp_path / "mine.pth")
+    reads, load = [], torch.load
+    monkeypatch.setattr(torch, "load", lambda path, **options: (reads.append(path), load(path, **options))[1])
+    result = run("own_code:make", "--weights", "mine.pth", "--input-size", 16, "--max-batch", 1, "-o", "out")
+    assert result.exit_code == 0, result.stderr
+    assert len(reads) == 1
+
+
 def test_labels_are_found_beside_the_weights(tmp_path: Path) -> None:
     torch.save({"state_dict": own_network().state_dict(), "class_to_idx": {"dog": 1, "cat": 0}}, tmp_path / "mine.pth")
     result = run("own_code:make", "--weights", "mine.pth", "--input-size", 16, "--max-batch", 1, "-o", "out")
