@@ -14,7 +14,7 @@ from bcos_sdk.cli._common import parse_size, print_stages, registry_option, spli
 from bcos_sdk.cli.export._choices import Choices
 from bcos_sdk.cli.export._own_module import is_factory
 from bcos_sdk.cli.export._source import from_factory, from_registry
-from bcos_sdk.cli.export._summary import print_bundle, print_source
+from bcos_sdk.cli.export._summary import print_agreement, print_bundle, print_source
 from bcos_sdk.contract import Interpolation
 from bcos_sdk.errors import BundleExistsError, InputError
 from bcos_sdk.registry import model_registry, parse_settings
@@ -172,11 +172,11 @@ def export(
     )
     engines = build_engines(bundle, compute_capabilities=capability_list, tf32=tf32, progress=progress) if trt else []
     progress("done")
-    compared: Literal["input", "photograph"] | None = None
+    agreement = None
     if expectation is not None:
-        compared = "photograph" if expectation.is_photograph else "input"
-        click.echo(f"The logits agree with those in {expect}.")
-    print_source(source, compared)
+        agreement = expectation.agreement(source.network, source.preprocessing)
+        print_agreement(agreement, expect)
+    print_source(source, agreement)
     print_bundle(bundle, engines, str(output) if output else stored)
 
 

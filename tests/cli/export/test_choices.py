@@ -38,7 +38,7 @@ def test_options_that_agree_pass(tmp_path: Path) -> None:
 
 def test_options_that_contradict_each_other_or_the_entry_are_usage_errors(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("cat\ndog\n")
-    with pytest.raises(click.UsageError, match="--classes is 3, but .* has 2 labels"):
+    with pytest.raises(click.UsageError, match=r"--classes is 3, but .* has 2 labels"):
         choices(tmp_path / "labels.txt", classes=3).check(None)
     with pytest.raises(click.UsageError, match="7 classes, but the weights of resnet18 have 1000"):
         choices(classes=7).check(SPEC)

@@ -298,6 +298,42 @@ def test_a_key_chooses_between_copies_that_differ(tmp_path: Path) -> None:
     assert run(SMALL, "--weights-key", "model", "--random-weights").exit_code == 2
 
 
+def assumed_after(tmp_path: Path, image: np.ndarray[Any, Any], epsilon: float, *options: object) -> tuple[str, str]:
+    """The summary and its assumed values, for logits of a network with that epsilon; the export uses 1e-5."""
+    torch.manual_seed(0)
+    spec = derive(builtin_registry()["cifar10_resnet20_bnu"], settings={"norm.eps": epsilon})
+    network = build_model(spec).eval()
+    for name, buffer in network.named_buffers():
+        if name.endswith("running_var"):
+            buffer.fill_(0.3)
+    top, left = (image.shape[0] - 32) // 2, (image.shape[1] - 32) // 2
+    rgb = torch.from_numpy(image[top : top + 32, left : left + 32] / 255).float().permute(2, 0, 1)
+    with torch.no_grad():
+        logits = network(torch.cat([rgb, 1 - rgb])[None])[0].numpy()
+    np.savez(tmp_path / "expected.npz", image=image, logits=logits)
+    path = saved(tmp_path, network.state_dict(), "mine.pth")
+    given = ["--weights", path, "--expect", tmp_path / "expected.npz", "--max-batch", 1, "-o", tmp_path / "out"]
+    result = run("cifar10_resnet20_bnu", *given, *options)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout, result.stdout[result.stdout.index("Assumed") : result.stdout.index("Difference")]
+
+
+@pytest.mark.parametrize(("epsilon", "is_close"), [(1e-5, True), (1e-4, False)])
+def test_a_wrong_epsilon_stays_listed(tmp_path: Path, epsilon: float, is_close: bool) -> None:
+    text, assumed = assumed_after(tmp_path, random_pixels(1, seed=3, size=(32, 32))[0], epsilon)
+    assert ("The logits agree with those in" in text) == is_close
+    assert ("The logits are near those in" in text) == (not is_close)
+    for name in ("norms", "logit bias", "preprocessing"):
+        assert (name in assumed) == (not is_close)
+
+
+def test_a_photograph_that_is_not_resized_does_not_compare_the_resize(tmp_path: Path) -> None:
+    photograph = random_pixels(1, seed=3, size=(36, 40))[0]
+    _, assumed = assumed_after(tmp_path, photograph, 1e-5, "--input-size", 32, "--resize", 36)
+    assert "interpolation" in assumed
+    assert "norms" not in assumed
+
+
 def test_random_weights_take_the_number_of_classes(tmp_path: Path) -> None:
     result = run(SMALL, "--random-weights", "--classes", 3, "--max-batch", 1, "-o", tmp_path / "out")
     assert result.exit_code == 0, result.stderr
