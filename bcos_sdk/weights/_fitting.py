@@ -55,7 +55,7 @@ def choose(
         raise CheckpointError(
             f"{source} has several complete copies of the weights, and they differ: {_places(alike)}",
             source=source,
-            hint=f"Choose one: --weights-key {shlex.quote(best.key)}, in Python key={best.key!r}.",
+            hint=f"Choose one, for example --weights-key {shlex.quote(best.key)}, in Python key={best.key!r}.",
         )
     log.info("%s: loaded the weights at %s", source, best.place)
     if key is not None:

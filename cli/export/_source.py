@@ -88,9 +88,8 @@ def _loaded(
             spec, path, classes=classes, labels=labels, prefer_ema=choices.ema, key=choices.weights_key
         )
     except WeightsMismatchError as error:
-        if choices.settings:
-            changed = ", ".join(choices.settings)
-            error.hint = f"The options changed {changed} of {spec.name}, so other weights may fit. {error.hint}"
+        if keys := [key for key in choices.settings if key not in ("logit_bias", "temperature")]:
+            error.hint = f"--set changed {', '.join(keys)} of {spec.name}: this may be the reason. {error.hint}"
         raise
 
 

@@ -274,7 +274,7 @@ def test_a_registry_of_ones_own_with_other_classes_is_refused(lines: str, messag
 def test_settings_are_named_if_the_weights_do_not_fit() -> None:
     result = run(SMALL, "--weights", "mine.pth", "--set", "max_out=2", "--set", "b=1.5", "-o", "out")
     assert result.exit_code == 1
-    assert f"The options changed max_out, b of {SMALL}" in result.stderr
+    assert f"--set changed max_out, b of {SMALL}: this may be the reason." in result.stderr
 
 
 @pytest.mark.usefixtures("tuned")
