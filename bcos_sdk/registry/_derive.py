@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import InputError, RegistryError
 from bcos_sdk.registry._strict_yaml import parse_yaml
+from bcos_sdk.registry._variants import merge
 from bcos_sdk.registry.schema import ModelSpec, PublishedFigures
 
 __all__ = ["architecture_keys", "derive", "parse_settings", "readable_faults"]
@@ -36,14 +37,17 @@ def derive(
 ) -> ModelSpec:
     """Return the spec with these changes, validated like a registry entry.
 
-    `settings` maps keys of the architecture to values, with dots for keys inside others: {"norm.eps": 1e-6}. If the
-    number of classes changes and no labels are given, the classes of the result have no names.
+    `settings` maps keys of the architecture to values, with dots for keys inside others: {"norm.eps": 1e-6}. A
+    mapping changes only the keys that it has, as in a registry file: {"norm": {"eps": 1e-6}} is the same. If the number
+    of classes changes and no labels are given, the classes of the result have no names.
     """
     changes = dict(settings or {}) | ({} if classes is None else {"classes": classes})
     architecture = spec.architecture.model_dump()
     for key, value in changes.items():
         _set(architecture, key, value, spec)
     fields = spec.model_dump() | {"architecture": architecture}
+    if "classes" in changes:
+        fields["classes_open"] = False
     if input_spec is not None:
         fields["input"] = input_spec.model_dump()
     if not isinstance(labels, _Labels):
@@ -122,4 +126,5 @@ def _set(architecture: dict[str, Any], key: str, value: Any, spec: ModelSpec) ->
         node = node[parent]
         if not isinstance(node, dict):
             raise InputError(f"{key} and {parent} cannot both be set", source=key, hint=f"Give {parent} alone.")
-    node[last] = value
+    both_mappings = isinstance(value, Mapping) and isinstance(node[last], dict)
+    node[last] = merge(node[last], dict(value)) if both_mappings else value

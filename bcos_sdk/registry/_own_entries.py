@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import InputError
 from bcos_sdk.registry._label_files import read_labels
 from bcos_sdk.registry._variants import merge
-from bcos_sdk.registry.schema import ModelSpec
+from bcos_sdk.registry.schema import LabelSet, ModelSpec, load_labels
 
 __all__ = ["complete_entry"]
 
@@ -22,13 +22,29 @@ def complete_entry(fields: Fields, folder: Path, bases: Mapping[str, ModelSpec])
 
     Raises ValueError with the path of the faulty key.
     """
+    if "classes_open" in fields:
+        raise ValueError("classes_open: unknown key; leave out 'classes' to take their number from the weights file")
     complete = _with_base(fields, bases)
     labels, weights = complete.get("labels"), complete.get("weights")
     if isinstance(labels, dict):
         complete["labels"] = _labels_of(labels, folder)
     if isinstance(weights, dict) and isinstance(weights.get("file"), str):
         complete["weights"] = weights | {"file": folder / Path(weights["file"]).expanduser()}
+        complete |= _classes_of(fields, complete)
     return complete
+
+
+def _classes_of(own: Fields, complete: Fields) -> Fields:
+    """The number of classes of an entry with a weights file that does not state it: one per label, else open."""
+    architecture = complete.get("architecture")
+    if not isinstance(architecture, dict) or "classes" in (own.get("architecture") or {}):
+        return {}
+    if own.get("labels") is None:
+        return {"classes_open": True}
+    labels = complete["labels"]
+    names = load_labels(labels) if labels in get_args(LabelSet) else labels
+    is_list = isinstance(names, (list, tuple)) and len(names) > 0
+    return {"architecture": architecture | {"classes": len(names)}} if is_list else {}
 
 
 def _with_base(fields: Fields, bases: Mapping[str, ModelSpec]) -> Fields:

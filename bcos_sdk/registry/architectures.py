@@ -6,7 +6,7 @@ They are plain data and need no torch. `bcos_sdk.models` builds networks from th
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
@@ -27,6 +27,21 @@ __all__ = [
 
 class _Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _true_is_not_a_number(cls, fields: Any) -> Any:
+        """Pydantic takes true as 1. As a word it is refused where a number is expected."""
+        if not isinstance(fields, dict):
+            return fields
+        switches = {name for name, field in cls.model_fields.items() if field.annotation is bool}
+        return {key: value if key in switches else _bools_as_words(value) for key, value in fields.items()}
+
+
+def _bools_as_words(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_bools_as_words(item) for item in value]
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 class NormConfig(_Config):

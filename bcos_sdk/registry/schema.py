@@ -144,6 +144,8 @@ class ModelSpec(_Entry):
     input: InputSpec
     architecture: ArchitectureConfig
     weights: Weights | None = None
+    classes_open: bool = False
+    """Whether the number of classes is that of the weights file: an entry of your own states neither it nor labels."""
     packaged: PackagedWeights | None = None
     published: PublishedFigures = PublishedFigures()
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 __all__ = ["Candidate", "averaged_elsewhere", "find_candidates"]
@@ -48,8 +49,19 @@ class Candidate:
         return _names_an_average(self.where)
 
     @property
+    def key(self) -> str:
+        """The path of the copy in the checkpoint; empty for its top level."""
+        return self.where.rstrip(".")
+
+    @property
     def place(self) -> str:
-        return f"'{self.where.rstrip('.')}'" if self.where else "its top level"
+        return f"'{self.key}'" if self.where else "its top level"
+
+    def equals(self, other: Candidate) -> bool:
+        """Whether both have the same tensors, by value."""
+        return self.tensors.keys() == other.tensors.keys() and all(
+            _equal(tensor, other.tensors[key]) for key, tensor in self.tensors.items()
+        )
 
 
 def find_candidates(checkpoint: Mapping[str, Any], wanted: State) -> list[Candidate]:
@@ -94,6 +106,13 @@ def _difference(tensor: Tensor, like: Tensor) -> str | None:
     if like.is_floating_point() and not tensor.is_floating_point():
         return f"file {_dtype(tensor)}, model {_dtype(like)}"
     return None
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    try:
+        return one.dtype == other.dtype and torch.equal(one, other)
+    except (RuntimeError, NotImplementedError):  # for example tensors without values
+        return False
 
 
 def _dtype(tensor: Tensor) -> str:

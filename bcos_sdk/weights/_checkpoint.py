@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import pickle
 import re
 import threading
@@ -11,13 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from bcos_sdk.errors import CheckpointError, UnsafeCheckpointError
 from bcos_sdk.weights._stand_ins import replaceable, unsafe_names
 
-__all__ = ["read_checkpoint"]
+__all__ = ["METADATA", "read_checkpoint"]
+
+METADATA = "__metadata__"
+"""The key of the texts in the header of a safetensors file; the format reserves it."""
 
 _PICKLE_MAGIC = (b"\x80", b"PK")  # a plain pickle of protocol 2 or later; torch's zip file with a pickle
 _FIRST_SAFE_TORCH = (2, 6)
@@ -29,7 +33,8 @@ def read_checkpoint(path: Path | str) -> dict[str, Any]:
     """Return the contents of the file: nested dicts of tensors and plain values.
 
     Reads `.safetensors` and the formats of torch. Objects of known training frameworks become a `StandIn`. A pickle
-    that needs anything else than tensors and plain containers is refused.
+    that needs anything else than tensors and plain containers is refused. The metadata of a `.safetensors` file is at
+    "__metadata__"; its texts are parsed if they are JSON.
     """
     path = Path(path)
     if not path.is_file():
@@ -50,9 +55,20 @@ def read_checkpoint(path: Path | str) -> dict[str, Any]:
 
 def _read_safetensors(path: Path) -> dict[str, Any]:
     try:
-        return dict(load_file(path))
+        contents: dict[str, Any] = dict(load_file(path))
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata()
     except SafetensorError as error:
         raise _unreadable(path, f" as a safetensors file: {error}") from error
+    return contents | ({METADATA: {key: _parsed(text) for key, text in metadata.items()}} if metadata else {})
+
+
+def _parsed(text: str) -> Any:
+    """The value of a JSON text; another text stays as it is."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _read_torch(path: Path) -> Any:

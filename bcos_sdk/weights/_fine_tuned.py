@@ -15,7 +15,7 @@ from bcos_sdk.registry import ModelSpec, derive, model_registry
 from bcos_sdk.weights._candidates import Candidate, find_candidates
 from bcos_sdk.weights._checkpoint import read_checkpoint
 from bcos_sdk.weights._classifier import Shapes, shapes_of
-from bcos_sdk.weights._fitting import choose, fill, fine_tuned_as, mismatch, no_tensors
+from bcos_sdk.weights._fitting import at_key, choose, fill, fine_tuned_as, mismatch, no_tensors
 from bcos_sdk.weights._label_search import find_labels
 
 __all__ = ["FineTuned", "load_fine_tuned"]
@@ -43,12 +43,14 @@ def load_fine_tuned(
     classes: int | None = None,
     labels: Sequence[str] | None = None,
     prefer_ema: bool = True,
+    key: str | None = None,
 ) -> FineTuned:
     """Load a checkpoint whose network is that of the registry model, for any number of classes.
 
     The number of classes is read from the classifier. If `classes` or `labels` are given, they must agree with it. The
     labels are those given, else those in the checkpoint, else those of the registry if it has the same number of
-    classes. Otherwise the classes have no names.
+    classes. Otherwise the classes have no names. If the file has several complete copies of the weights that differ,
+    `key` names the one to load, for example "state_dict.teacher".
     """
     spec = model_registry().find(model) if isinstance(model, str) else model
     source = str(weights)
@@ -60,6 +62,8 @@ def load_fine_tuned(
     complete = [(copy, count) for copy, count in copies if copy.complete]
     if not complete:
         raise mismatch(source, spec.name, checkpoint, [copy for copy, _ in copies])
+    places = {copy.where for copy in at_key([copy for copy, _ in complete], key, source)}
+    complete = [(copy, count) for copy, count in complete if copy.where in places]
     counts = sorted({count for _, count in complete})
     if classes is not None and classes not in counts:
         raise _other_classes(source, spec, shapes, *complete[0], classes)
@@ -67,10 +71,11 @@ def load_fine_tuned(
         raise InputError(
             f"{source} has several networks, with {' and '.join(map(str, counts))} classes",
             source=source,
-            hint="Choose one with --classes (classes=…).",
+            hint="Choose one with --classes (classes=…) or --weights-key (key=…).",
         )
     chosen = counts[0] if classes is None else classes
-    taken = choose([copy for copy, count in complete if count == chosen], checkpoint, source, prefer_ema=prefer_ema)
+    fitting = [copy for copy, count in complete if count == chosen]
+    taken = choose(fitting, checkpoint, source, prefer_ema=prefer_ema, key=key)
     names, origin, note = _labels(spec, checkpoint, chosen, labels, source)
     tuned = derive(spec, classes=chosen, labels=names)
     network = build_model(tuned)

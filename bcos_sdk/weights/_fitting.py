@@ -14,17 +14,52 @@ from bcos_sdk.registry import ModelSpec, model_registry
 from bcos_sdk.weights._candidates import Candidate, averaged_elsewhere, find_candidates
 from bcos_sdk.weights._classifier import shapes_of
 
-__all__ = ["choose", "fill", "fine_tuned_as", "mismatch", "no_tensors"]
+__all__ = ["at_key", "choose", "fill", "fine_tuned_as", "mismatch", "no_tensors"]
 
 _NAMES_SHOWN = 5
 
 log = logging.getLogger(__name__)
 
 
-def choose(complete: Sequence[Candidate], checkpoint: Mapping[str, Any], source: str, *, prefer_ema: bool) -> Candidate:
-    """Return one of the complete copies: the averaged one or the other, as preferred. The log says which."""
-    best = max(complete, key=lambda candidate: candidate.averaged == prefer_ema)
+def at_key(complete: Sequence[Candidate], key: str | None, source: str) -> list[Candidate]:
+    """Those of the complete copies whose path is the key or ends with it; all of them without a key."""
+    if key is None:
+        return list(complete)
+    wanted = key.strip(".")
+    exact = [copy for copy in complete if copy.key == wanted]
+    found = exact or [copy for copy in complete if wanted and copy.key.endswith(f".{wanted}")]
+    if not found:
+        raise CheckpointError(
+            f"{source} has no complete copy of the weights at {key!r}",
+            source=source,
+            hint=f"It has one at {_places(complete)}.",
+        )
+    return found
+
+
+def choose(
+    complete: Sequence[Candidate],
+    checkpoint: Mapping[str, Any],
+    source: str,
+    *,
+    prefer_ema: bool,
+    key: str | None = None,
+) -> Candidate:
+    """Return one of the complete copies: the averaged one or the other, as preferred. The log says which.
+
+    Raises if several copies remain and differ. With a key, the caller has chosen and averages play no part.
+    """
+    best = complete[0] if key is not None else max(complete, key=lambda copy: copy.averaged == prefer_ema)
+    alike = complete if key is not None else [copy for copy in complete if copy.averaged == best.averaged]
+    if not all(copy.equals(best) for copy in alike if copy is not best):
+        raise CheckpointError(
+            f"{source} has several complete copies of the weights, and they differ: {_places(alike)}",
+            source=source,
+            hint=f"Choose one, for example --weights-key {shlex.quote(best.key)}, in Python key={best.key!r}.",
+        )
     log.info("%s: loaded the weights at %s", source, best.place)
+    if key is not None:
+        return best
     if prefer_ema and not best.averaged and (average := averaged_elsewhere(checkpoint, best)):
         log.warning(
             "%s: loaded the weights at %s, which are not averaged: the average that contains '%s' is incomplete",
@@ -124,6 +159,10 @@ def _classes_that_fit(checkpoint: Mapping[str, Any], spec: ModelSpec) -> list[in
         if (classes := shapes.classes_of(candidate.tensors))
         and Candidate.of(candidate.where, candidate.tensors, shapes.with_classes(classes)).complete
     ]
+
+
+def _places(copies: Sequence[Candidate]) -> str:
+    return " and ".join(dict.fromkeys(copy.place for copy in copies))
 
 
 def _shortened(names: tuple[str, ...]) -> str:

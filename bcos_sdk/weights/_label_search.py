@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bcos_sdk.weights._checkpoint import METADATA
 from bcos_sdk.weights._stand_ins import StandIn
 
 __all__ = ["find_labels"]
@@ -31,12 +32,13 @@ def find_labels(checkpoint: Mapping[str, Any], classes: int) -> tuple[tuple[str,
 
 
 def _entries(checkpoint: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every value under one of the keys, at the top level and in the usual places."""
-    for place in ("", *_PLACES):
-        fields = _fields(checkpoint if not place else checkpoint.get(place))
-        for key in _KEYS:
-            if key in fields:
-                yield f"{place}.{key}" if place else key, fields[key]
+    """Every value under one of the keys, at the top level and in the usual places, also of the metadata."""
+    for root, fields in (("", checkpoint), (f"{METADATA}.", _fields(checkpoint.get(METADATA)))):
+        for place in ("", *_PLACES):
+            found = _fields(fields.get(place)) if place else fields
+            for key in _KEYS:
+                if key in found:
+                    yield f"{root}{place}.{key}" if place else f"{root}{key}", found[key]
 
 
 def _fields(value: Any) -> Mapping[Any, Any]:

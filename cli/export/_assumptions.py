@@ -12,7 +12,8 @@ from bcos_sdk.registry import ModelSpec
 
 __all__ = ["Assumption", "assumed_architecture", "assumed_input", "assumption_lines"]
 
-Check = Literal["input", "photograph", "none"]
+Check = Literal["input", "photograph", "resized", "none"]
+"""What compares a value: any input, a photograph, only a photograph that is resized, or no logits at all."""
 
 
 @dataclass(frozen=True)
@@ -55,27 +56,27 @@ def assumed_input(
     size = f"{spec.size[0]}×{spec.size[1]}"
     steps = f"shorter side to {spec.resize}" if spec.resize else "no resize"
     steps += f", centre crop to {size}" if spec.crop else f", images of exactly {size}"
+    resizing: Check = "resized" if spec.resize else "photograph"
     found = [
         (size_given, Assumption("input size", size, "--input-size", "photograph")),
-        (resize_given, Assumption("preprocessing", steps, "--resize, --no-resize", "photograph")),
+        (resize_given, Assumption("preprocessing", steps, "--resize, --no-resize", resizing)),
         (
             interpolation_given or spec.resize is None,
-            Assumption("interpolation", spec.interpolation, "--interpolation", "photograph"),
+            Assumption("interpolation", spec.interpolation, "--interpolation", resizing),
         ),
         (probability_given, Assumption("probability", "sigmoid", "--probability", "none")),
     ]
     return [assumption for is_given, assumption in found if not is_given]
 
 
-def assumption_lines(assumed: Sequence[Assumption], compared: Literal["input", "photograph"] | None) -> list[str]:
+def assumption_lines(assumed: Sequence[Assumption], compared: Collection[Check], *, advise: bool) -> list[str]:
     """The block of the summary. Values that the image of `--expect` compared are left out."""
-    covered = {None: (), "input": ("input",), "photograph": ("input", "photograph")}[compared]
-    left = [one for one in assumed if one.compared_by not in covered]
+    left = [one for one in assumed if one.compared_by not in compared]
     if not left:
         return []
     width = max(len(one.name) for one in left)
     lines = [f"  {one.name:<{width}}  {one.value}  [{one.option}]" for one in left]
-    end = [] if compared else ["Compare with your own code: --expect FILE.npz, see docs/own_module.md."]
+    end = [] if not advise else ["Compare with your own code: --expect FILE.npz, see docs/own_module.md."]
     return ["Assumed, because a state dict does not contain it:", *lines, *end]
 
 

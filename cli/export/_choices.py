@@ -24,6 +24,7 @@ class Choices:
     weights: Path | None
     random_weights: bool
     ema: bool
+    weights_key: str | None
     classes: int | None
     labels: Path | None
     input_size: tuple[int, int] | None
@@ -44,6 +45,19 @@ class Choices:
             raise click.UsageError(f"--classes is {self.classes}, but {self.labels} has {len(names)} labels")
         return names
 
+    @property
+    def stated_keys(self) -> set[str]:
+        """The keys of the architecture that the options state, also those inside a mapping: norm={eps: 1e-6}."""
+        inside = {f"{key}.{part}" for key, value in self.settings.items() if isinstance(value, dict) for part in value}
+        return {*self.settings, *inside}
+
+    def check(self, spec: ModelSpec | None) -> None:
+        """Raise if the options contradict each other or the registry entry; None stands for a factory."""
+        if spec is None:
+            _ = self.label_names
+        else:
+            self.applied_to(spec)
+
     def check_labels(self, classes: int, source: object) -> None:
         """Raise if the file of labels does not have one label for each of the classes of `source`."""
         if self.label_names is not None and len(self.label_names) != classes:
@@ -60,7 +74,7 @@ class Choices:
         except InputError as error:
             raise click.UsageError(str(error)) from error
         names = self.label_names
-        if self.weights is None and not self.random_weights:
+        if self.weights is None and not self.random_weights and not spec.classes_open:
             have = changed.architecture.classes
             counts = {"--classes": self.classes, str(self.labels): None if names is None else len(names)}
             for origin, count in counts.items():

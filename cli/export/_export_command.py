@@ -14,7 +14,7 @@ from bcos_sdk.cli._common import parse_size, print_stages, registry_option, spli
 from bcos_sdk.cli.export._choices import Choices
 from bcos_sdk.cli.export._own_module import is_factory
 from bcos_sdk.cli.export._source import from_factory, from_registry
-from bcos_sdk.cli.export._summary import print_bundle, print_source
+from bcos_sdk.cli.export._summary import print_agreement, print_bundle, print_source
 from bcos_sdk.contract import Interpolation
 from bcos_sdk.errors import BundleExistsError, InputError
 from bcos_sdk.registry import model_registry, parse_settings
@@ -43,6 +43,7 @@ def _store_name(_ctx: click.Context, _param: click.Parameter, name: str | None) 
 @click.argument("model")
 @click.option("--weights", type=_FILE, help="A weights file; default: those of the registry.")
 @click.option("--no-ema", is_flag=True, help="Use the weights of the file that are not averaged.")
+@click.option("--weights-key", metavar="KEY", help="The copy to use if the file has several, e.g. state_dict.teacher.")
 @click.option("--random-weights", is_flag=True, help="Use random weights, to try the export without a download.")
 @click.option("--labels", type=_FILE, help="A file with one class name per line; default: those of the weights file.")
 @click.option("--classes", type=click.IntRange(1), help="Number of classes; default: as the weights have.")
@@ -83,6 +84,7 @@ def export(
     model: str,
     weights: Path | None,
     no_ema: bool,
+    weights_key: str | None,
     random_weights: bool,
     labels: Path | None,
     classes: int | None,
@@ -129,6 +131,7 @@ def export(
         weights=weights,
         random_weights=random_weights,
         ema=not no_ema,
+        weights_key=weights_key,
         classes=_only_one("classes", classes, settings),
         labels=labels,
         input_size=input_size,
@@ -140,7 +143,7 @@ def export(
     )
     own = is_factory(model)
     spec = None if own else model_registry(*registries).find(model)
-    _ = choices.label_names if spec is None else choices.applied_to(spec)  # wrong options are reported first
+    choices.check(spec)  # wrong options are reported first
     known_as = name or model.replace(":", ".")
     stored = name or (known_as if precision == "fp32" else f"{known_as}-{precision}")
     target = output or store_dir() / _checked(stored)
@@ -169,22 +172,30 @@ def export(
     )
     engines = build_engines(bundle, compute_capabilities=capability_list, tf32=tf32, progress=progress) if trt else []
     progress("done")
-    compared: Literal["input", "photograph"] | None = None
+    agreement = None
     if expectation is not None:
-        compared = "photograph" if expectation.is_photograph else "input"
-        click.echo(f"The logits agree with those in {expect}.")
-    print_source(source, compared)
+        agreement = expectation.agreement(source.network, source.preprocessing)
+        print_agreement(agreement, expect)
+    print_source(source, agreement)
     print_bundle(bundle, engines, str(output) if output else stored)
 
 
 def _check_combinations(model: str, given: dict[str, Any]) -> None:
     """Raise if options contradict each other, or do not apply to a factory."""
-    for one, other in (("weights", "random_weights"), ("resize", "no_resize"), ("interpolation", "no_resize")):
+    for one, other in (
+        ("weights", "random_weights"),
+        ("weights_key", "random_weights"),
+        ("weights_key", "no_ema"),
+        ("resize", "no_resize"),
+        ("interpolation", "no_resize"),
+    ):
         if given[one] is not None and given[other]:
             raise click.UsageError(f"{_option(one)} and {_option(other)} cannot be used together")
     if given["no_ema"] and given["weights"] is None:
         raise click.UsageError("--no-ema needs --weights")
     if is_factory(model):
+        if given["weights_key"] is not None and given["weights"] is None:
+            raise click.UsageError("--weights-key needs --weights")
         used = {"--registry": given["registries"], "--set": given["settings"]}
         used |= {_option(key): given[key] for key in ("random_weights", "logit_bias", "temperature")}
         if names := [name for name in _FOR_REGISTRY_MODELS if used[name] not in (None, False, (), {})]:

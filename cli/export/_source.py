@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bcos_sdk.cli.export._assumptions import Assumption, assumed_architecture
 from bcos_sdk.cli.export._choices import Choices
 from bcos_sdk.cli.export._own_module import make_module
 from bcos_sdk.contract import CHANNELS, InputSpec
-from bcos_sdk.errors import InputError
+from bcos_sdk.errors import InputError, WeightsMismatchError
 from bcos_sdk.registry import ModelSpec, architecture_keys, builtin_registry, derive
 
 if TYPE_CHECKING:
@@ -40,14 +41,17 @@ def from_registry(spec: ModelSpec, choices: Choices) -> Source:
         return _with_random_weights(changed, choices)
     if choices.weights is not None:
         return _with_own_weights(changed, spec, choices)
-    from bcos_sdk.weights import load_fine_tuned, weights_file
+    from bcos_sdk.weights import weights_file
 
-    names = choices.label_names or changed.class_names
-    path = weights_file(changed)
-    tuned = load_fine_tuned(changed, path, classes=changed.architecture.classes, labels=names, prefer_ema=choices.ema)
+    path, is_open = weights_file(changed), spec.classes_open
+    names = choices.label_names or (None if is_open else changed.class_names)
+    tuned = _loaded(changed, path, choices, choices.classes if is_open else changed.architecture.classes, names)
     if spec.local_weights is None:
         return Source(tuned.network, tuned.spec.class_names, tuned.spec.input)
-    assumed = assumed_architecture(tuned.spec, spec.base or spec.name, {*choices.settings, *_stated_keys(spec)})
+    assumed = [
+        *assumed_architecture(tuned.spec, spec.base or spec.name, choices.stated_keys | _stated_keys(spec)),
+        *_assumed_labels(tuned, spec.base or spec.name),
+    ]
     origin = str(choices.labels or "those of the registry entry") if names else _origin(tuned, spec)
     return Source(tuned.network, tuned.spec.class_names, tuned.spec.input, assumed, _facts(str(path), tuned, origin))
 
@@ -61,21 +65,39 @@ def _with_random_weights(spec: ModelSpec, choices: Choices) -> Source:
 
 
 def _with_own_weights(spec: ModelSpec, registered: ModelSpec, choices: Choices) -> Source:
-    from bcos_sdk.weights import load_fine_tuned
-
     assert choices.weights is not None
-    tuned = load_fine_tuned(spec, choices.weights, classes=choices.classes, prefer_ema=choices.ema)
+    tuned = _loaded(spec, choices.weights, choices, choices.classes)
     choices.check_labels(tuned.spec.architecture.classes, choices.weights)
     labels = choices.label_names or tuned.spec.class_names
     assumed = [
-        *assumed_architecture(tuned.spec, registered.name, choices.settings),
+        *assumed_architecture(tuned.spec, registered.name, choices.stated_keys),
         *choices.assumed_input(tuned.spec.input),
+        *([] if choices.labels else _assumed_labels(tuned, registered.name)),
     ]
-    if choices.label_names is None and tuned.labels_from == "registry":
-        first = ", ".join((labels or ())[:2])
-        assumed.append(Assumption("labels", f"those of {registered.name}: {first}, …", "--labels", "none"))
     origin = str(choices.labels or _origin(tuned, registered))
     return Source(tuned.network, labels, tuned.spec.input, assumed, _facts(str(choices.weights), tuned, origin))
+
+
+def _loaded(
+    spec: ModelSpec, path: Path, choices: Choices, classes: int | None, labels: Sequence[str] | None = None
+) -> FineTuned:
+    from bcos_sdk.weights import load_fine_tuned
+
+    try:
+        return load_fine_tuned(
+            spec, path, classes=classes, labels=labels, prefer_ema=choices.ema, key=choices.weights_key
+        )
+    except WeightsMismatchError as error:
+        if keys := [key for key in choices.settings if key not in ("logit_bias", "temperature")]:
+            error.hint = f"--set changed {', '.join(keys)} of {spec.name}: this may be the reason. {error.hint}"
+        raise
+
+
+def _assumed_labels(tuned: FineTuned, origin: str) -> list[Assumption]:
+    if tuned.labels_from != "registry":
+        return []
+    first = ", ".join((tuned.spec.class_names or ())[:2])
+    return [Assumption("labels", f"those of {origin}: {first}, …", "--labels", "none")]
 
 
 def from_factory(model: str, choices: Choices) -> Source:
@@ -84,10 +106,19 @@ def from_factory(model: str, choices: Choices) -> Source:
     spec = choices.input_of(InputSpec.for_photographs(choices.input_size or _DEFAULT_SIZE))
     network = make_module(model)
     facts: list[tuple[str, str]] = []
+    checkpoint: dict[str, Any] = {}
     if choices.weights is not None:
         from bcos_sdk.weights import find_labels, load_weights, read_checkpoint
 
-        place = load_weights(network, choices.weights, name=model, prefer_ema=choices.ema)
+        checkpoint = read_checkpoint(choices.weights)
+        place = load_weights(
+            network,
+            choices.weights,
+            name=model,
+            prefer_ema=choices.ema,
+            key=choices.weights_key,
+            checkpoint=checkpoint,
+        )
         facts.append(("weights", f"{choices.weights}, at {place}"))
     classes = _classes_of(network, spec.size)
     if classes is None:
@@ -100,7 +131,7 @@ def from_factory(model: str, choices: Choices) -> Source:
         )
     choices.check_labels(classes, model)
     if names is None and choices.weights is not None:
-        names, note = find_labels(read_checkpoint(choices.weights), classes)
+        names, note = find_labels(checkpoint, classes)
     origin = str(choices.labels) if choices.labels else _found(note) if names else _nameless(note)
     facts += [("classes", f"{classes}, from the output of the module"), ("labels", origin)]
     return Source(network, names, spec, choices.assumed_input(spec), facts)

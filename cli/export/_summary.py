@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import click
 
 from bcos_sdk.backends.tensorrt import EngineRecord
 from bcos_sdk.bundle import Bundle
 from bcos_sdk.cli._common import columns, pairs
-from bcos_sdk.cli.export._assumptions import assumption_lines
+from bcos_sdk.cli.export._assumptions import Check, assumption_lines
 from bcos_sdk.cli.export._source import Source
 
-__all__ = ["print_bundle", "print_source"]
+if TYPE_CHECKING:
+    from bcos_sdk.exporters import Agreement
+
+__all__ = ["print_agreement", "print_bundle", "print_source"]
 
 
-def print_source(source: Source, compared: Literal["input", "photograph"] | None) -> None:
+def print_agreement(agreement: Agreement, file: object) -> None:
+    difference = f"largest difference {agreement.difference:.1e} of their spread"
+    if agreement.is_close:
+        click.echo(f"The logits agree with those in {file} ({difference}).")
+    else:
+        click.echo(
+            f"The logits are near those in {file} ({difference}), but rounding in float32 gives less than 1e-04.\n"
+            "TF32 on a GPU explains it, and so does a slightly wrong value, such as an epsilon: all values stay listed."
+        )
+
+
+def print_source(source: Source, agreement: Agreement | None) -> None:
     if source.facts:
         click.echo(pairs(list(source.facts)))
-    if lines := assumption_lines(source.assumed, compared):
+    if lines := assumption_lines(source.assumed, _compared(agreement), advise=agreement is None):
         click.echo("\n".join(lines) + "\n")
 
 
@@ -39,6 +53,17 @@ def print_bundle(bundle: Bundle, engines: list[tuple[str, EngineRecord]], name: 
         command = f"bcos-sdk validate {name} --device tensorrt{extra}"
         click.echo(f"The engines were built but not run. Test them on the GPU with: {command}")
     click.echo(f"\nNext:\n  bcos-sdk predict IMAGES --explain --report --model {name}")
+
+
+def _compared(agreement: Agreement | None) -> set[Check]:
+    if agreement is None or not agreement.is_close:
+        return set()
+    steps: list[tuple[bool, Check]] = [
+        (True, "input"),
+        (agreement.is_photograph, "photograph"),
+        (agreement.resampled, "resized"),
+    ]
+    return {check for was_compared, check in steps if was_compared}
 
 
 def _engine_row(engine: tuple[str, EngineRecord]) -> tuple[str, ...]:

@@ -1,12 +1,13 @@
 """Verification: exported graphs against the torch module in float64, on probe images."""
 
-from bcos_sdk.exporters.verify._expectation import Expectation, Expected, read_expectation
+from bcos_sdk.exporters.verify._expectation import Agreement, Expectation, Expected, read_expectation
 from bcos_sdk.exporters.verify._oracle import Truth, consult, probe_images
 from bcos_sdk.exporters.verify._trial import LIMITS, GraphFiles, Trial, parity_table
 from bcos_sdk.exporters.verify._worst_layer import with_worst_layer
 
 __all__ = [
     "LIMITS",
+    "Agreement",
     "Expectation",
     "Expected",
     "GraphFiles",

@@ -25,18 +25,33 @@ from bcos_sdk.exporters.verify._trial import run_graph
 from bcos_sdk.images import load_image
 from bcos_sdk.limits import Limits
 
-__all__ = ["Expectation", "Expected", "read_expectation"]
+__all__ = ["Agreement", "Expectation", "Expected", "read_expectation"]
 
 Expected: TypeAlias = "Expectation | Path | str | Mapping[str, npt.ArrayLike]"
 _Array: TypeAlias = npt.NDArray[Any]
 
 # Two correct implementations in float32 differ by 1e-6 to 1e-5 of the spread of the logits. A GPU convolves in TF32 by
 # default (11 bits), which gives up to about 1e-3. A graph in fp16 may differ from torch by 2e-2 (see the limits of
-# `Trial`). A wrong bias, temperature or resize changes logits by much more than that.
+# `Trial`). A wrong bias, temperature or resize changes logits by much more than that, but a wrong epsilon may not: so
+# only a difference within _CLOSE shows that all values are right.
+_CLOSE = 1e-4
 _TOLERANCES: dict[GraphPrecision, float] = {"fp32": 2e-3, "fp16": 2e-2}
 # Adding a large logit bias in float32 loses digits of small logits: 6e-8 of the bias.
 _ROUNDING = 1e-6
 _HOW = "Write it with np.savez('expected.npz', image=image, logits=logits): see docs/own_module.md."
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How near the logits of a module are to the expected ones, and which steps the image has compared."""
+
+    difference: float
+    """The largest difference, as a part of the spread of the logits."""
+    is_close: bool
+    """Whether only rounding in float32 explains the difference. If not, it may be TF32 or a slightly wrong value."""
+    is_photograph: bool
+    resampled: bool
+    """Whether the photograph was resized. Otherwise nothing is known about the resize and the interpolation."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +78,19 @@ class Expectation:
 
         self._compare(run(spec), "fp32", lambda ours, fits: explain_difference(self, module, spec, ours, run, fits))
 
+    def agreement(self, module: nn.Module, spec: InputSpec) -> Agreement:
+        """How exactly the module gives the logits, after `check_module` has passed."""
+        image = load_image(self.image, f"the image in {self.source}", spec, Limits())
+        largest = float(np.abs(_run_module(module, image.encoded) - self.logits).max())
+        left, top, right, bottom = (0.0, 0.0, 0.0, 0.0) if image.geometry is None else image.geometry.box
+        height, width = image.pixels.shape[:2]
+        return Agreement(
+            difference=largest / (self._spread or 1.0),
+            is_close=largest <= self._limit(_CLOSE),
+            is_photograph=self.is_photograph,
+            resampled=self.is_photograph and (right - left, bottom - top) != (width, height),
+        )
+
     def check_graph(self, predict: Path, spec: InputSpec, precision: GraphPrecision) -> None:
         """Raise an `ExpectationError` if the graph gives other logits; the module has been compared before."""
         logits = run_graph(predict, self._encoded(spec)[None])["logits"][0]
@@ -70,6 +98,13 @@ class Expectation:
 
     def _encoded(self, spec: InputSpec) -> _Array:
         return load_image(self.image, f"the image in {self.source}", spec, Limits()).encoded
+
+    @property
+    def _spread(self) -> float:
+        return float(np.ptp(self.logits)) if self.logits.size > 1 else float(np.abs(self.logits).max())
+
+    def _limit(self, tolerance: float) -> float:
+        return tolerance * self._spread + _ROUNDING * float(np.abs(self.logits).max())
 
     def _compare(
         self,
@@ -83,8 +118,7 @@ class Expectation:
                 source=self.source,
                 hint="No bundle was written. Pass the logits that your code gives for this model.",
             )
-        spread = float(np.ptp(self.logits)) if self.logits.size > 1 else float(np.abs(self.logits).max())
-        limit = _TOLERANCES[precision] * spread + _ROUNDING * float(np.abs(self.logits).max())
+        limit = self._limit(_TOLERANCES[precision])
 
         def fits(logits: _Array) -> bool:
             return bool(np.abs(logits - self.logits).max() <= limit)

@@ -71,6 +71,28 @@ def test_an_export_that_gives_the_expected_logits_succeeds(
     assert bundle.manifest.input == InputSpec.for_photographs(SIZE)
 
 
+@pytest.mark.parametrize(("resize", "resampled"), [(27, True), (40, False)])
+def test_an_agreement_says_whether_the_photograph_was_resized(resize: int, resampled: bool) -> None:
+    spec = InputSpec.for_photographs(SIZE, resize)
+    agreement = read_expectation(expected(Small(), resize=resize)).agreement(Small().eval(), spec)
+    assert (agreement.is_photograph, agreement.resampled, agreement.is_close) == (True, resampled, True)
+    agreement = read_expectation(expected(Small(), photograph=False)).agreement(Small().eval(), spec)
+    assert (agreement.is_photograph, agreement.resampled, agreement.is_close) == (False, False, True)
+
+
+@pytest.mark.parametrize(("part", "is_close"), [(2e-5, True), (5e-4, False)])
+def test_an_agreement_is_close_only_within_the_rounding_of_float32(part: float, is_close: bool) -> None:
+    figures = expected(Small())
+    spread = float(np.ptp(figures["logits"]))
+    figures["logits"][0, figures["logits"].argmin()] -= part * spread
+    spec, module = InputSpec.for_photographs(SIZE), Small().eval()
+    expectation = read_expectation(figures)
+    expectation.check_module(module, spec)
+    agreement = expectation.agreement(module, spec)
+    assert agreement.difference == pytest.approx(part, rel=0.2)
+    assert agreement.is_close == is_close
+
+
 def hint(tmp_path: Path, module: nn.Module, figures: Any, **options: Any) -> str:
     with pytest.raises(ExpectationError) as caught:
         run(tmp_path / "b", module, figures, **options)

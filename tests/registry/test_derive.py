@@ -38,6 +38,13 @@ def test_any_key_of_the_architecture_can_be_set() -> None:
     assert config.resolved_logit_bias == pytest.approx(-math.log(4))
 
 
+def test_a_mapping_changes_only_the_keys_that_it_has() -> None:
+    given: Any = derive(RESNET, settings={"norm": {"kind": "layer"}, "norm.eps": 1e-3}).architecture
+    before: Any = RESNET.architecture
+    assert given.norm == before.norm.model_copy(update={"kind": "layer", "eps": 1e-3})
+    assert not given.norm.bias
+
+
 def test_every_key_of_every_family_is_known() -> None:
     for spec in {spec.family: spec for spec in builtin_registry().values()}.values():
         keys = set(architecture_keys(spec.architecture))
@@ -52,6 +59,10 @@ def test_every_key_of_every_family_is_known() -> None:
         ({"settings": {"family": "vit"}}, ["no key 'family'"]),
         ({"settings": {"norm.eps": -1, "b": "two"}}, ["norm.eps: Input should be greater than 0", "b: Input should"]),
         ({"settings": {"norm": 3, "norm.eps": 1}}, ["norm.eps and norm cannot both be set"]),
+        ({"settings": {"norm": {"esp": 1e-3}}}, ["norm.esp: Extra inputs are not permitted"]),
+        ({"settings": {"b": True}}, ["b: Input should be a valid number", "(got 'true')"]),
+        ({"settings": {"norm.eps": True}}, ["norm.eps: Input should be a valid number"]),
+        ({"settings": {"blocks": [2, True]}}, ["blocks.1: Input should be a valid integer"]),
         ({"settings": {"channels": 3}}, ["'channels' must be 6"]),
         ({"classes": 0}, ["classes: Input should be greater than 0"]),
         ({"classes": 2, "labels": ["one"]}, ["has 2 classes, but 'labels' (own) has 1 names"]),

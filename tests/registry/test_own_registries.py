@@ -11,7 +11,7 @@ from support.registries import ENTRY, write
 
 from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import RegistryError
-from bcos_sdk.registry import LocalWeights, ModelSpec, builtin_registry, load_registry, model_registry
+from bcos_sdk.registry import LocalWeights, ModelSpec, builtin_registry, derive, load_registry, model_registry
 
 
 def registry(folder: Path, **models: dict[str, Any]) -> Path:
@@ -69,6 +69,28 @@ def test_files_are_relative_to_the_registry(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
+    ("entry", "classes", "is_open"),
+    [
+        ({}, 1000, True),
+        ({"architecture": {"b": 1.5}}, 1000, True),
+        ({"architecture": {"classes": 1000}}, 1000, False),
+        ({"architecture": {"classes": 7}}, 7, False),
+        ({"labels": ["cat", "dog"]}, 2, False),
+        ({"labels": {"file": "names.txt"}}, 3, False),
+        ({"labels": "cifar10"}, 10, False),
+    ],
+)
+def test_own_weights_leave_the_number_of_classes_open_unless_the_entry_says_it(
+    tmp_path: Path, entry: dict[str, Any], classes: int, is_open: bool
+) -> None:
+    (tmp_path / "names.txt").write_text("a\nb\nc\n")
+    spec = load_registry(registry(tmp_path, mine=entry | {"base": "resnet18", "weights": {"file": "mine.pth"}}))["mine"]
+    assert (spec.architecture.classes, spec.classes_open) == (classes, is_open)
+    assert derive(spec, settings={"b": 1.5}).classes_open == is_open
+    assert not derive(spec, classes=classes).classes_open
+
+
+@pytest.mark.parametrize(
     ("entry", "message"),
     [
         ({"base": "resnet1"}, "models.mine.base: 'resnet1' is not a built-in model"),
@@ -80,6 +102,10 @@ def test_files_are_relative_to_the_registry(tmp_path: Path, monkeypatch: pytest.
         ({"base": "resnet18", "architecture": 3}, "models.mine.architecture"),
         ({"base": "resnet18", "input": {"size": "big"}}, "models.mine.input.size"),
         ({"base": "resnet18", "weights": {"file": 3}}, "models.mine.weights.file"),
+        ({"base": "resnet18", "weights": {"file": "x"}, "labels": []}, "has 1000 classes, but 'labels' (own) has 0"),
+        ({"base": "resnet18", "weights": {"file": "x"}, "labels": "flowers"}, "models.mine.labels"),
+        ({"base": "resnet18", "weights": {"file": "x"}, "labels": ["a"], "architecture": 3}, "models.mine.architect"),
+        ({"base": "resnet18", "classes_open": True}, "models.mine.classes_open: unknown key"),
         ({"base": "resnet18", "weights": {"file": "x", "sha256": "abc"}}, "models.mine.weights.sha256"),
         ({"base": "resnet18", "weights": {"file": "x", "url": "http://x/y"}}, "models.mine.weights.url"),
     ],

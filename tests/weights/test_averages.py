@@ -10,8 +10,9 @@ import pytest
 import torch
 from support.checkpoints import State, holds, lightning, prefixed, saved
 
+from bcos_sdk.errors import CheckpointError
 from bcos_sdk.models import build_model
-from bcos_sdk.weights import load_model
+from bcos_sdk.weights import load_fine_tuned, load_model, load_weights
 
 NAME = "cifar10_resnet20_bnu"
 
@@ -56,7 +57,49 @@ def test_ema_or_swa_inside_another_word_is_not_an_average(
     tmp_path: Path, plain: State, averaged: State, where: str
 ) -> None:
     path = saved(tmp_path, {"model": plain, where: averaged})
-    assert holds(load_model(NAME, weights=path), plain)
+    with pytest.raises(CheckpointError, match="several complete copies of the weights, and they differ"):
+        load_model(NAME, weights=path)
+    assert holds(load_model(NAME, weights=path, key=where), averaged)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_copies_that_differ_need_a_choice_in_any_order(
+    tmp_path: Path, plain: State, averaged: State, order: int, log: pytest.LogCaptureFixture
+) -> None:
+    copies = [prefixed("teacher.", averaged), prefixed("model.", plain)][::order]
+    path = saved(tmp_path, {"state_dict": copies[0] | copies[1]})
+    network = build_model(NAME)
+    for load in (load_fine_tuned, lambda _, path: load_weights(network, path, name=NAME)):
+        with pytest.raises(CheckpointError) as caught:
+            load(NAME, path)
+        assert "'state_dict.teacher'" in str(caught.value)
+        assert "'state_dict.model'" in str(caught.value)
+        assert "--weights-key state_dict." in str(caught.value)
+    for key in ("teacher", "state_dict.teacher", "teacher."):
+        assert holds(load_fine_tuned(NAME, path, key=key).network, averaged)
+    assert load_weights(network, path, name=NAME, key="model") == "'state_dict.model'"
+    assert holds(network, plain)
+    assert not log_of(log, logging.WARNING)
+
+
+def test_a_key_without_a_complete_copy_names_those_that_are_there(tmp_path: Path, plain: State) -> None:
+    path = saved(tmp_path, {"model": plain, "part": incomplete(plain)})
+    for key in ("part", "odel", ""):
+        with pytest.raises(CheckpointError, match=f"no complete copy of the weights at '{key}'\nIt has one at 'model'"):
+            load_model(NAME, weights=path, key=key)
+
+
+def test_a_key_can_choose_the_average_or_the_top_level(tmp_path: Path, plain: State, averaged: State) -> None:
+    path = saved(tmp_path, {**plain, "ema": averaged, "swa": plain})
+    with pytest.raises(CheckpointError, match="they differ: 'ema' and 'swa'"):
+        load_model(NAME, weights=path)
+    assert holds(load_model(NAME, weights=path, key="ema"), averaged)
+    assert holds(load_model(NAME, weights=path, key=""), plain)
+
+
+def test_equal_copies_need_no_choice(tmp_path: Path, plain: State) -> None:
+    same = {key: value.clone() for key, value in plain.items()}
+    assert holds(load_model(NAME, weights=saved(tmp_path, {"best_model": plain, "model": same})), plain)
 
 
 def log_of(caplog: pytest.LogCaptureFixture, level: int) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from support import reference
 from support.checkpoints import State, holds, lightning, prefixed, saved
 
@@ -176,6 +178,28 @@ def test_labels_are_found_in_the_checkpoint(tmp_path: Path, extra: dict[str, Any
     tuned = load_fine_tuned(SMALL, saved(tmp_path, {"state_dict": small_state(), **extra}))
     assert tuned.spec.class_names == tuple(NAMES)
     assert (tuned.labels_from, tuned.note) == ("checkpoint", place)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "place"),
+    [
+        ({"format": "pt", "labels": json.dumps(NAMES)}, "__metadata__.labels"),
+        ({"class_to_idx": json.dumps({name: index for index, name in enumerate(NAMES)})}, "__metadata__.class_to_idx"),
+        ({"config": json.dumps({"id2label": dict(enumerate(NAMES))})}, "__metadata__.config.id2label"),
+        ({"labels": ", ".join(NAMES)}, None),
+        ({"labels": "[" * 100_000}, None),
+        ({"format": "pt"}, None),
+    ],
+)
+def test_labels_are_found_in_the_metadata_of_safetensors(
+    tmp_path: Path, metadata: dict[str, str], place: str | None
+) -> None:
+    state = small_state()
+    save_file(state, tmp_path / "weights.safetensors", metadata=metadata)
+    tuned = load_fine_tuned(SMALL, tmp_path / "weights.safetensors")
+    assert holds(tuned.network, state)
+    assert tuned.spec.class_names == (tuple(NAMES) if place else None)
+    assert tuned.note == place
 
 
 @pytest.mark.parametrize(

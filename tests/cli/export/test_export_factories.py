@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -153,6 +154,15 @@ def test_files_that_do_not_fit_the_module_are_refused(tmp_path: Path, options: l
     result = run("own_code:make", "--input-size", 16, *options, "-o", "out")
     assert result.exit_code == 1
     assert message in result.stderr
+
+
+def test_the_weights_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.save({"state_dict": own_network().state_dict(), "classes": ["cat", "dog"]}, tmp_path / "mine.pth")
+    load = Mock(wraps=torch.load)
+    monkeypatch.setattr(torch, "load", load)
+    result = run("own_code:make", "--weights", "mine.pth", "--input-size", 16, "--max-batch", 1, "-o", "out")
+    assert result.exit_code == 0, result.stderr
+    assert load.call_count == 1
 
 
 def test_labels_are_found_beside_the_weights(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ from bcos_sdk.bundle import find_bundle, open_bundle
 from bcos_sdk.cli import main
 from bcos_sdk.exporters import read_expectation
 from bcos_sdk.models import build_model
-from bcos_sdk.registry import builtin_registry, derive
+from bcos_sdk.registry import builtin_registry, derive, load_registry
+from bcos_sdk.weights import load_model
 
 PHOTOGRAPH = random_pixels(1, seed=2, size=(90, 120))[0]
 LABELS = [f"flower {index}" for index in range(7)]
@@ -228,6 +229,109 @@ def test_a_changed_weights_file_of_a_registry_is_refused() -> None:
     result = run("mymodel", "--registry", "mine.yaml", "-o", "out")
     assert result.exit_code == 1
     assert "[hash_mismatch]" in result.stderr
+
+
+@pytest.mark.usefixtures("tuned")
+@pytest.mark.parametrize(
+    ("line", "options", "labels"),
+    [
+        ("", [], None),
+        ("", ["--labels", "labels.txt"], tuple(LABELS)),
+        ("", ["--classes", 7], None),
+        ("labels: {file: labels.txt}", [], tuple(LABELS)),
+    ],
+)
+def test_a_registry_of_ones_own_may_leave_the_classes_to_the_weights(
+    line: str, options: list[object], labels: tuple[str, ...] | None
+) -> None:
+    text = f"schema: 1\nmodels:\n  mymodel:\n    base: {SMALL}\n    weights: {{file: mine.pth}}\n    {line}\n"
+    Path("mine.yaml").write_text(text)
+    result = run("mymodel", "--registry", "mine.yaml", *options, "--max-batch", 1, "-o", "out")
+    assert result.exit_code == 0, result.stderr
+    manifest = open_bundle("out").manifest
+    assert (manifest.classes, manifest.labels) == (7, labels)
+    network = load_model(load_registry("mine.yaml")["mymodel"])
+    assert network(torch.zeros(1, 6, 32, 32)).shape == (1, 7)
+
+
+@pytest.mark.usefixtures("tuned")
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("labels: {file: five.txt}", "but 5 were asked for"),
+        ("architecture: {classes: 10}", "but 10 were asked for"),
+    ],
+)
+def test_a_registry_of_ones_own_with_other_classes_is_refused(lines: str, message: str) -> None:
+    text = f"schema: 1\nmodels:\n  mymodel:\n    base: {SMALL}\n    weights: {{file: mine.pth}}\n    {lines}\n"
+    Path("mine.yaml").write_text(text)
+    result = run("mymodel", "--registry", "mine.yaml", "-o", "out")
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
+@pytest.mark.usefixtures("tuned")
+def test_settings_are_named_if_the_weights_do_not_fit() -> None:
+    result = run(SMALL, "--weights", "mine.pth", "--set", "max_out=2", "--set", "b=1.5", "-o", "out")
+    assert result.exit_code == 1
+    assert f"--set changed max_out, b of {SMALL}: this may be the reason." in result.stderr
+
+
+@pytest.mark.usefixtures("tuned")
+def test_a_setting_of_true_is_refused() -> None:
+    result = run(SMALL, "--weights", "mine.pth", "--set", "b=true", "-o", "out")
+    assert result.exit_code == 2
+    assert "b: Input should be a valid number" in result.stderr
+
+
+@pytest.mark.usefixtures("tuned")
+def test_a_key_chooses_between_copies_that_differ(tmp_path: Path) -> None:
+    states = [build_model(derive(builtin_registry()[SMALL], classes=classes)).state_dict() for classes in (3, 3)]
+    path = saved(tmp_path, {"teacher": states[0], "model": states[1]}, "two.pth")
+    result = run(SMALL, "--weights", path, "-o", "out")
+    assert result.exit_code == 1
+    assert "they differ: 'teacher' and 'model'" in result.stderr
+    assert "--weights-key teacher" in result.stderr
+    result = run(SMALL, "--weights", path, "--weights-key", "model", "--max-batch", 1, "-o", "out")
+    assert result.exit_code == 0, result.stderr
+    assert "at 'model'" in result.stdout
+    assert run(SMALL, "--weights-key", "model", "--random-weights").exit_code == 2
+
+
+def assumed_after(tmp_path: Path, image: np.ndarray[Any, Any], epsilon: float, *options: object) -> tuple[str, str]:
+    """The summary and its assumed values, for logits of a network with that epsilon; the export uses 1e-5."""
+    torch.manual_seed(0)
+    spec = derive(builtin_registry()["cifar10_resnet20_bnu"], settings={"norm.eps": epsilon})
+    network = build_model(spec).eval()
+    for name, buffer in network.named_buffers():
+        if name.endswith("running_var"):
+            buffer.fill_(0.3)
+    top, left = (image.shape[0] - 32) // 2, (image.shape[1] - 32) // 2
+    rgb = torch.from_numpy(image[top : top + 32, left : left + 32] / 255).float().permute(2, 0, 1)
+    with torch.no_grad():
+        logits = network(torch.cat([rgb, 1 - rgb])[None])[0].numpy()
+    np.savez(tmp_path / "expected.npz", image=image, logits=logits)
+    path = saved(tmp_path, network.state_dict(), "mine.pth")
+    given = ["--weights", path, "--expect", tmp_path / "expected.npz", "--max-batch", 1, "-o", tmp_path / "out"]
+    result = run("cifar10_resnet20_bnu", *given, *options)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout, result.stdout[result.stdout.index("Assumed") : result.stdout.index("Difference")]
+
+
+@pytest.mark.parametrize(("epsilon", "is_close"), [(1e-5, True), (1e-4, False)])
+def test_a_wrong_epsilon_stays_listed(tmp_path: Path, epsilon: float, is_close: bool) -> None:
+    text, assumed = assumed_after(tmp_path, random_pixels(1, seed=3, size=(32, 32))[0], epsilon)
+    assert ("The logits agree with those in" in text) == is_close
+    assert ("The logits are near those in" in text) == (not is_close)
+    for name in ("norms", "logit bias", "preprocessing"):
+        assert (name in assumed) == (not is_close)
+
+
+def test_a_photograph_that_is_not_resized_does_not_compare_the_resize(tmp_path: Path) -> None:
+    photograph = random_pixels(1, seed=3, size=(36, 40))[0]
+    _, assumed = assumed_after(tmp_path, photograph, 1e-5, "--input-size", 32, "--resize", 36)
+    assert "interpolation" in assumed
+    assert "norms" not in assumed
 
 
 def test_random_weights_take_the_number_of_classes(tmp_path: Path) -> None:
