@@ -88,28 +88,28 @@ def _logit_layer_advice(module: nn.Module, slope: float, offset: float, expected
     names = ("temperature", "bias") if in_package else ("logit_temperature", "logit_bias")
     temperature, bias = (getattr(layer, name) for name in names)
     temperature, bias = float(temperature or 1.0), float(bias or 0.0)
-    new = _rounded(temperature / slope, ()), _rounded(slope * bias + offset, _usual_biases(expected.size, bias))
+    new = _rounded(temperature / slope, 5e-4), _rounded(slope * bias + offset, 1e-5, _usual_biases(expected.size))
     advice = []
     if slope != 1.0:
         advice.append(f"--temperature {new[0]}" if in_package else f"logit_temperature={new[0]}")
-    if abs(float(new[1]) - bias) > 1e-6 * max(1.0, abs(bias)):
+    if slope == 1.0 or abs(float(new[1]) - bias) > 1e-6 * max(1.0, abs(bias)):
         advice.append(f"--logit-bias {new[1]}" if in_package else f"logit_bias={new[1]}")
     how = f"Pass {' '.join(advice)}" if in_package else f"Set {', '.join(advice)} in the logit layer of your factory"
     return f"{relation}. {how}: then they agree.{doubt}"
 
 
-def _usual_biases(classes: int, current: float) -> tuple[float, ...]:
+def _usual_biases(classes: int) -> tuple[float, ...]:
     """0, and −ln(n − 1) for these classes and for ImageNet."""
-    return (0.0, current, -math.log(max(classes - 1, 1)), -math.log(999))
+    return (0.0, -math.log(max(classes - 1, 1)), -math.log(999))
 
 
-def _rounded(value: float, usual: tuple[float, ...]) -> str:
-    """A usual value that is near, else the value with as few digits as describe it to four digits."""
+def _rounded(value: float, tolerance: float, usual: tuple[float, ...] = ()) -> str:
+    """A usual value that is near, else the value with as few digits as describe it to the tolerance."""
     for candidate in usual:
-        if abs(value - candidate) <= 1e-3 * max(1.0, abs(candidate)):
+        if abs(value - candidate) <= tolerance * max(1.0, abs(candidate)):
             return f"{candidate:.10g}"
-    candidates = (float(f"{value:.{digits}g}") for digits in range(1, 9))
-    return f"{next(short for short in candidates if abs(short - value) <= 5e-4 * abs(value)):.8g}"
+    candidates = (float(f"{value:.{digits}g}") for digits in range(1, 12))
+    return f"{next(short for short in candidates if abs(short - value) <= tolerance * abs(value)):.10g}"
 
 
 def _other_preprocessings(spec: InputSpec) -> Iterator[tuple[str, InputSpec]]:

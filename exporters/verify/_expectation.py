@@ -38,6 +38,8 @@ _CLOSE = 1e-4
 _TOLERANCES: dict[GraphPrecision, float] = {"fp32": 2e-3, "fp16": 2e-2}
 # Adding a large logit bias in float32 loses digits of small logits: 6e-8 of the bias.
 _ROUNDING = 1e-6
+# Logits that differ by less than this part of the largest one are equal but for rounding.
+_LEAST_SPREAD = 20 * _ROUNDING
 _HOW = "Write it with np.savez('expected.npz', image=image, logits=logits): see docs/own_module.md."
 
 
@@ -117,6 +119,12 @@ class Expectation:
                 f"{self.source} has {self.logits.size} logits, but the model has {ours.size} classes",
                 source=self.source,
                 hint="No bundle was written. Pass the logits that your code gives for this model.",
+            )
+        if self.logits.size > 1 and self._spread < _LEAST_SPREAD * float(np.abs(self.logits).max()):
+            raise ExpectationError(
+                f"the logits in {self.source} are too close together to be compared: they differ by {self._spread:.1e}",
+                source=self.source,
+                hint="No bundle was written. Use trained weights, or an image for which the logits differ more.",
             )
         limit = self._limit(_TOLERANCES[precision])
 

@@ -231,3 +231,20 @@ def test_an_input_of_another_size_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the image in expected"):
         run(tmp_path / "b", Small(), figures)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("offset", [-1.5e-3, -1e-3, 5e-4, 1e-3, 5.0])
+def test_the_hint_names_the_bias_however_small_the_difference_is(tmp_path: Path, offset: float) -> None:
+    figures = expected(Small())
+    spread = float(np.ptp(figures["logits"]))
+    figures["logits"] = figures["logits"] + np.float32(offset * max(1.0, 3 * spread))
+    with pytest.raises(ExpectationError) as caught:
+        run(tmp_path / "b", Small(), figures)
+    (bias,) = re.findall(r"Pass --logit-bias (\S+): then they agree", str(caught.value))
+    run(tmp_path / "b", Small(bias=float(bias)), figures)
+
+
+def test_logits_that_are_equal_but_for_rounding_are_not_compared(tmp_path: Path) -> None:
+    figures = {"image": PHOTOGRAPH, "logits": np.array([-6.9, -6.9000005, -6.9, -6.9, -6.9], np.float32)}
+    with pytest.raises(ExpectationError, match="too close together to be compared"):
+        run(tmp_path / "b", Small(), figures)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL
 import pytest
 import support.needs_torch  # noqa: F401
 import torch
@@ -105,7 +106,7 @@ def test_the_lines_of_the_documentation_write_the_file_to_expect(
     text = (Path(__file__).parents[3] / "docs" / "own_module.md").read_text("utf-8")
     (lines,) = re.findall(r"```py\n(.*?)```", text, re.DOTALL)
     assert lines.count("\n") == 3
-    exec(lines, {"Image": Image, "np": np, "network": public, "transform": public.transform})
+    exec(lines, {"PIL": PIL, "numpy": np, "network": public, "transform": public.transform})
     expectation = read_expectation("expected.npz")
     expectation.check_module(public, builtin_registry()["resnet18"].input)
     assert expectation.is_photograph
