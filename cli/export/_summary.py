@@ -46,7 +46,7 @@ def print_bundle(bundle: Bundle, engines: list[tuple[str, EngineRecord]], name: 
         click.echo(f"In float32: {', '.join(bundle.manifest.float_layers)}")
     click.echo(f"\n{bundle.path}")
     for file, record in bundle.manifest.files.items():
-        click.echo(f"  {file:<14} {record.size / 1e3:>10,.0f} kB")
+        click.echo(f"  {file:<18} {record.size / 1e3:>10,.0f} kB")
     if engines:
         click.echo("\n" + columns(["ENGINE", "MB", "SECONDS", "PEAK MB", "BUILT WITH"], [*map(_engine_row, engines)]))
         extra = " --tf32" if engines[0][1].key.tf32 else ""

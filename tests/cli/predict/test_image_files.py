@@ -171,3 +171,12 @@ def test_a_real_folder_without_permission(images: Path) -> None:
         assert run(images / "below" / "b.jpg").exit_code == 5
     finally:
         (images / "below").chmod(0o755)
+
+
+def test_hidden_folders_and_other_suffixes_are_not_searched(images: Path) -> None:
+    add_image(images / ".venv" / "x.png")
+    (images / "notes.txt").write_text("text")
+    result = run(images, "--format", "jsonl")
+    assert names(result) == ["a.png", "b.jpg"]
+    assert "skipped 1 file with other suffixes" in result.stderr
+    assert names(run(images / ".venv", "--format", "jsonl")) == ["x.png"], "unless it is named"
