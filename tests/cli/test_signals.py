@@ -98,7 +98,7 @@ def test_a_signal_during_an_export_leaves_no_files(number: signal.Signals, code:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("arguments", [["models"], ["--help"], ["inspect", "cifar10_resnet18_w16", "--json"]])
+@pytest.mark.parametrize("arguments", [["models"], ["--help"], ["models", "show", "resnet50", "--json"]])
 def test_a_full_disk_behind_stdout_is_an_error(arguments: list[str], tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
