@@ -28,6 +28,7 @@ __all__ = [
     "BcosLinear",
     "LogitLayer",
     "build",
+    "fine_tuned_resnet18",
     "cifar_resnet",
     "entry_points",
     "norm_layer",
@@ -114,3 +115,14 @@ def plain(config: PlainConfig) -> Any:
     layers.append(conv(channels, config.classes, 1))
     head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), LogitLayer(config.temperature, config.logit_bias)]
     return nn.Sequential(*layers, *head)
+
+
+def fine_tuned_resnet18(classes: int) -> Any:
+    """A ResNet-18 with that many classes, made as users of the package make it, with the statistics of one batch."""
+    network = build("resnet18", num_classes=classes)
+    for norm in network.modules():
+        if hasattr(norm, "momentum"):
+            norm.momentum = 1.0
+    rgb = torch.rand(2, 3, 64, 64)
+    network.train()(torch.cat([rgb, 1 - rgb], dim=1))
+    return network.eval()

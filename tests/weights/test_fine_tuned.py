@@ -34,21 +34,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 
 
-def public_resnet18(classes: int) -> Any:
-    """A ResNet-18 of the public package with that many classes, made as its users make it."""
-    network = reference.build("resnet18", num_classes=classes)
-    for norm in network.modules():
-        if hasattr(norm, "momentum"):
-            norm.momentum = 1.0
-    rgb = torch.rand(2, 3, 64, 64)
-    network.train()(torch.cat([rgb, 1 - rgb], dim=1))
-    return network.eval()
-
-
 @pytest.fixture(scope="module")
 def public() -> Any:
     torch.manual_seed(0)
-    return public_resnet18(7)
+    return reference.fine_tuned_resnet18(7)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
