@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.attacks import HELD, attack
 from support.bundles import copy_of, edit_manifest, random_pixels, sign_again, small_bundle
 from support.export_extra import onnx
 
@@ -117,9 +118,14 @@ GRAPHS: dict[str, tuple[Callable[[Any], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("attack", GRAPHS)
-def test_a_hostile_graph_is_refused(attack: str, tmp_path: Path) -> None:
-    change, reason = GRAPHS[attack]
+@attack(
+    "graphs",
+    "a graph with memory addresses, foreign files, loops, functions or huge tensors",
+    before="the process crashed, hung, or returned memory of the process",
+)
+@pytest.mark.parametrize("case", GRAPHS)
+def test_a_hostile_graph_is_refused(case: str, tmp_path: Path) -> None:
+    change, reason = GRAPHS[case]
     folder = copy_of(small_bundle(), tmp_path / "bundle")
     path = folder / "explain.onnx"
     model = onnx.load(path, load_external_data=False)
@@ -130,6 +136,7 @@ def test_a_hostile_graph_is_refused(attack: str, tmp_path: Path) -> None:
         open_bundle(folder)
 
 
+@attack("graphs", "a manifest that names a file for another parser", before="the file was parsed")
 @pytest.mark.parametrize("name", ["explain.ort", "explain.xml", "explain", "explain.onnx.ort"])
 def test_the_manifest_cannot_choose_another_parser(name: str, tmp_path: Path) -> None:
     folder = copy_of(small_bundle(), tmp_path / "bundle")
@@ -144,6 +151,7 @@ def test_the_manifest_cannot_choose_another_parser(name: str, tmp_path: Path) ->
         open_bundle(folder)
 
 
+@attack("bundles", "a file that the manifest does not list", before="the file was ignored")
 def test_a_file_that_the_manifest_does_not_list_is_refused(tmp_path: Path) -> None:
     folder = copy_of(small_bundle(), tmp_path / "bundle")
     (folder / "libevil.so").touch()
@@ -151,6 +159,7 @@ def test_a_file_that_the_manifest_does_not_list_is_refused(tmp_path: Path) -> No
         open_bundle(folder)
 
 
+@attack("bundles", "a named pipe in place of a file", before="opening the bundle blocked")
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 @pytest.mark.parametrize("name", ["manifest.json", "weights.bin", "explain.onnx"])
 def test_a_named_pipe_does_not_block(name: str, tmp_path: Path) -> None:
@@ -161,6 +170,7 @@ def test_a_named_pipe_does_not_block(name: str, tmp_path: Path) -> None:
         open_bundle(folder)
 
 
+@attack("bundles", "a sparse file of many gigabytes", before="the file was hashed for minutes")
 def test_a_sparse_giant_is_refused(tmp_path: Path) -> None:
     folder = copy_of(small_bundle(), tmp_path / "bundle")
     with (folder / "weights.bin").open("ab") as file:
@@ -173,6 +183,7 @@ def test_a_sparse_giant_is_refused(tmp_path: Path) -> None:
         open_bundle(folder)
 
 
+@attack("bundles", "a file replaced after its hash was checked", before="the replaced file ran")
 @pytest.mark.parametrize("device", ["cpu", "openvino"])
 def test_files_that_are_replaced_after_the_hashes_were_checked_have_no_effect(device: str, tmp_path: Path) -> None:
     folder = copy_of(small_bundle(), tmp_path / "bundle")
@@ -191,6 +202,7 @@ def gate_of(contents: bytes) -> None:
     check_graph(memoryview(contents), weights=bundle.manifest.weights, weights_size=len(bundle.weights))
 
 
+@attack("graphs", "a graph with damaged bytes", before=HELD)
 @given(place=st.integers(0, 1 << 20), flip=st.integers(1, 255), cut=st.integers(0, 1 << 20))
 def test_the_gate_raises_nothing_but_its_own_error(place: int, flip: int, cut: int) -> None:
     contents = bytearray(small_bundle().graph_contents(small_bundle().explain_graph))
@@ -200,6 +212,7 @@ def test_the_gate_raises_nothing_but_its_own_error(place: int, flip: int, cut: i
             gate_of(damaged)
 
 
+@attack("graphs", "arbitrary bytes as a graph", before=HELD)
 @given(st.binary(max_size=200))
 def test_the_gate_reads_any_bytes(contents: bytes) -> None:
     with contextlib.suppress(GateError):
