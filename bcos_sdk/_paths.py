@@ -1,4 +1,4 @@
-"""The folders of this package: built-in files, cache, and the store of exported models."""
+"""The folders of this package: built-in files, cache, the store of exported models, and the user's configuration."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["builtin_dir", "cache_dir", "store_dir"]
+__all__ = ["builtin_dir", "cache_dir", "config_dir", "store_dir"]
 
 
 def builtin_dir() -> Path:
@@ -26,6 +26,15 @@ def cache_dir() -> Path:
     if sys.platform == "darwin":
         return Path("~/Library/Caches/bcos-sdk").expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "bcos-sdk"
+
+
+def config_dir() -> Path:
+    """The folder of the user's key, which marks what this user has built. It is not created."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", "~/AppData/Local")).expanduser() / "bcos-sdk" / "Config"
+    if sys.platform == "darwin":
+        return Path("~/Library/Application Support/bcos-sdk").expanduser()
+    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "bcos-sdk"
 
 
 def store_dir() -> Path:
