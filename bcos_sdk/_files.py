@@ -79,7 +79,7 @@ def open_no_link(path: Path, flags: int, mode: int = 0o666) -> int:
 
     A link is refused, not followed: whoever may write to the folder could direct it to another file of this user.
     """
-    if not _NO_LINK & getattr(os, "O_NOFOLLOW", 0) and path.is_symlink():  # Windows has no such flag
+    if path.is_symlink():  # for the message; on Windows, which has no such flag, for the decision too
         raise OSError(errno.ELOOP, "it is a symbolic link", str(path))
     descriptor = os.open(path, flags | _NO_LINK, mode)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -29,7 +29,12 @@ def cache_dir() -> Path:
 
 
 def config_dir() -> Path:
-    """The folder of the user's key, which marks what this user has built. It is not created."""
+    """The folder of the key that marks what this user has built: BCOS_SDK_CONFIG, or one in the platform's own.
+
+    The folder is not created.
+    """
+    if override := os.environ.get("BCOS_SDK_CONFIG"):
+        return Path(override).expanduser()
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA", "~/AppData/Local")).expanduser() / "bcos-sdk" / "Config"
     if sys.platform == "darwin":

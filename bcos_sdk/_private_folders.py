@@ -43,7 +43,7 @@ def private_store() -> Path:
 
 def private_config() -> Path:
     """The folder of the key, made if it is missing. Raises an `UntrustedFolderError` if others can change it."""
-    return _private(config_dir(), (), setting="XDG_CONFIG_HOME")
+    return _private(config_dir(), (), setting="BCOS_SDK_CONFIG")
 
 
 def check_store(name: str) -> Path:

@@ -69,7 +69,7 @@ def _receive(url: str, part: Path, *, largest: int, label: str, progress: bool) 
         if response is None:
             return
         with response:
-            if response.status != HTTPStatus.PARTIAL_CONTENT:
+            if have and response.status != HTTPStatus.PARTIAL_CONTENT:
                 have = 0  # the server ignored the range and sends the whole file
                 file.truncate(0)
             expected = response.length  # None if Content-Length is missing or invalid
