@@ -94,7 +94,7 @@ def append_to(path: Path) -> FileIO:
 
 
 def read_plain(path: Path, largest: int) -> bytes:
-    """Read a regular file that is no link, neither symbolic nor hard, and has at most that many bytes, or raise OSError."""
+    """Read a regular file that is no link, symbolic or hard, and has at most `largest` bytes, or raise OSError."""
     with os.fdopen(open_no_link(path, os.O_RDONLY), "rb") as file:
         status = os.fstat(file.fileno())
         if status.st_nlink > 1 or status.st_size > largest:

@@ -10,6 +10,7 @@ import logging
 import os
 import stat
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from bcos_sdk._paths import cache_dir, config_dir, store_dir
@@ -85,10 +86,8 @@ def _check(folder: Path, *, setting: str) -> None:
         return
     if status.st_uid == os.geteuid():
         mode = stat.S_IMODE(status.st_mode) & ~_WRITABLE_BY_OTHERS
-        try:
+        with suppress(OSError):  # the error below reports it
             folder.chmod(mode)
-        except OSError:
-            pass  # the next lines report it
         if not folder.stat().st_mode & _WRITABLE_BY_OTHERS:
             logger.warning("%s could be changed by other users; its mode is now %o", folder, mode)
             return

@@ -1,4 +1,4 @@
-"""The SHA-256 of a weights file at first use, in `FILE.sha256` beside it, for files of which only a prefix is published.
+"""The SHA-256 of a weights file at first use, in `FILE.sha256` beside it, if only its first digits are published.
 
 Ten hexadecimal digits do not protect from a file that was made to have them. The record makes every later use depend on
 all digits. `sha256sum -c FILE.sha256` checks it too.

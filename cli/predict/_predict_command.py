@@ -50,7 +50,7 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str
 @click.option("--report", is_flag=True, help="Write OUT/report.html: one page with all images and explanations.")
 @click.option(
     "--model",
-    help="A bundle's folder (./NAME) or a stored export; default: BCOS_SDK_MODEL, the last export, or the built-in model.",
+    help="A folder (./NAME) or a stored export; default: BCOS_SDK_MODEL, the last export, or the built-in model.",
 )
 @click.option(
     "--top-k", type=click.IntRange(1), help="Number of classes to list (default 5) or to explain (default 1)."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import ssl
 import sys
 import urllib.request
@@ -179,7 +180,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(server: Server, spec: Model
 def test_a_full_disk_is_not_reported_as_a_network_error(
     server: Server, spec: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_transfer, "open_partial", lambda _part: Path("/dev/full").open("ab"))
+    monkeypatch.setattr(_transfer, "open_partial", lambda _part: os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb"))
     with pytest.raises(DownloadError, match=r"cannot read or write in .*No space left") as caught:
         download_weights(spec, folder=tmp_path)
     assert not caught.value.retryable
@@ -219,7 +220,8 @@ def test_an_unreachable_network_is_retried(spec: ModelSpec, tmp_path: Path, monk
 def test_a_connection_that_fails_while_reading_is_resumed(
     server: Server, spec: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, arrived = HTTPResponse.read1, []
+    read = HTTPResponse.read1
+    arrived: list[int] = []
 
     def read_or_break(self: HTTPResponse, amount: int = -1) -> bytes:
         if len(arrived) == 2:
@@ -239,7 +241,7 @@ def test_a_server_that_sends_almost_nothing_is_left(
 ) -> None:
     """Each read takes seconds and gets one byte, so that no time-out of the connection ends it."""
     seconds, read = [0.0], HTTPResponse.read1
-    monkeypatch.setattr(_transfer.time, "monotonic", lambda: seconds[0])
+    monkeypatch.setattr("bcos_sdk.weights._transfer.time.monotonic", lambda: seconds[0])
 
     def read_one(self: HTTPResponse, _amount: int = -1) -> bytes:
         seconds[0] += 29.0

@@ -73,7 +73,8 @@ def obtain_engine(
     try:
         return build_once(bundle, graph, keys[0], cached_engines(), gpu, _own(accept))
     except (EngineError, OutputError) as error:
-        raise EngineError(f"{error.message}; no existing engine fits: {found}", source=graph.name) from error
+        message = f"{error.message}; no existing engine fits: {found}"
+        raise EngineError(message, source=graph.name, hint=error.hint) from error
 
 
 def _find_existing(bundle: Bundle, graph: Path, keys: Sequence[EngineKey], accept: Accept) -> Engine | str:

@@ -66,7 +66,9 @@ def _seal(key: bytes, record: EngineRecord) -> str:
 
 def _new(path: Path) -> bytes:
     if path.is_symlink() or path.exists():
-        logger.warning("%s was readable by others, or is damaged; a new key replaces it, and engines are built again", path)
+        logger.warning(
+            "%s was readable by others, or is damaged; a new key replaces it, and engines are built again", path
+        )
         path.unlink()
     key = secrets.token_bytes(_KEY_BYTES)
     with os.fdopen(open_no_link(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
