@@ -57,7 +57,9 @@ def test_a_bundle_in_the_store_can_be_changed_by_this_user_alone(tmp_path: Path)
 def test_a_folder_of_ours_is_closed_to_writers_once(
     tmp_path: Path, before: int, after: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = copy_of(small_bundle(), tmp_path / "new" / "store" / "net").parent
+    bundle = copy_of(small_bundle(), tmp_path / "new" / "store" / "net")
+    bundle.chmod(0o755)
+    folder = bundle.parent
     folder.chmod(before)
     with caplog.at_level(logging.WARNING, "bcos_sdk"):
         check_store("net")

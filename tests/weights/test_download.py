@@ -98,7 +98,9 @@ def test_a_partial_file_with_other_contents_is_discarded(spec: ModelSpec, tmp_pa
 
 def test_a_complete_partial_file_is_not_downloaded_again(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
     assert spec.published_weights is not None
-    (tmp_path / f"{spec.published_weights.file_name}.part").write_bytes(CONTENT)
+    part = tmp_path / f"{spec.published_weights.file_name}.part"
+    part.write_bytes(CONTENT)
+    part.chmod(0o644)
     assert download_weights(spec, folder=tmp_path).read_bytes() == CONTENT
     assert server.requests == ["bytes=3145728-"]
 
