@@ -1,31 +1,54 @@
-"""Atomic writes and hashes of files."""
+"""Atomic writes, hashes of files, and opening files without following links."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import re
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from uuid import uuid4
 
 from bcos_sdk.errors import OutputError
 
-__all__ = ["atomic_write", "output_file", "remove_leftovers", "sha256_of"]
+__all__ = [
+    "append_to",
+    "atomic_write",
+    "open_no_link",
+    "output_file",
+    "read_plain",
+    "remove_leftovers",
+    "sha256_of",
+]
 
 _CHUNK = 1 << 20
 _PARTIAL = re.compile(r"\.[0-9a-f]{32}\.partial")
+_NO_LINK = (
+    getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)  # opening a FIFO would block
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+)
 
 
 @contextmanager
 def atomic_write(path: Path, *, locked: bool = False) -> Iterator[Path]:
     """`with atomic_write(path) as partial:` write to `partial`. It is renamed to `path`, or removed on any error.
 
-    Pass `locked=True` if you hold a lock on `path`. The partial file then has a fixed name, so that one left behind
-    by a killed process is removed.
+    Nobody can guess the name of the partial file, so nobody can put a link in its place. Pass `locked=True` if you hold
+    a lock on `path`: partial files of `path` that killed processes left behind are then removed.
     """
-    partial = path.with_name(f".{path.name if locked else uuid4().hex}.partial")
-    partial.unlink(missing_ok=True)
+    partial = path.with_name(f".{uuid4().hex}.partial")
+    if locked:
+        begin = f".{path.name}"
+        partial = path.with_name(begin + partial.name)
+        for left in [one for one in path.parent.iterdir() if _is_partial(one.name, begin)]:
+            with suppress(OSError):
+                left.unlink()
     try:
         yield partial
         partial.replace(path)
@@ -45,6 +68,38 @@ def remove_leftovers(folder: Path) -> int:
     for name in names:
         (folder / name).unlink(missing_ok=True)
     return len(names)
+
+
+def _is_partial(name: str, begin: str) -> bool:
+    return name.startswith(begin) and _PARTIAL.fullmatch(name[len(begin) :]) is not None
+
+
+def open_no_link(path: Path, flags: int, mode: int = 0o666) -> int:
+    """Open a regular file and return its descriptor. A symbolic link, FIFO or device of that name is an OSError.
+
+    A link is refused, not followed: whoever may write to the folder could direct it to another file of this user.
+    """
+    if path.is_symlink():  # for the message; on Windows, which has no such flag, for the decision too
+        raise OSError(errno.ELOOP, "it is a symbolic link", str(path))
+    descriptor = os.open(path, flags | _NO_LINK, mode)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return descriptor
+
+
+def append_to(path: Path) -> FileIO:
+    """Open a file to append to it, without a buffer and without following a link."""
+    return os.fdopen(open_no_link(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab", buffering=0)
+
+
+def read_plain(path: Path, largest: int) -> bytes:
+    """Read a regular file that is no link, symbolic or hard, and has at most `largest` bytes, or raise OSError."""
+    with os.fdopen(open_no_link(path, os.O_RDONLY), "rb") as file:
+        status = os.fstat(file.fileno())
+        if status.st_nlink > 1 or status.st_size > largest:
+            raise OSError(errno.EINVAL, f"it is a hard link, or has more than {largest:,} bytes", str(path))
+        return file.read(largest)
 
 
 @contextmanager

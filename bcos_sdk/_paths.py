@@ -1,4 +1,4 @@
-"""The folders of this package: built-in files, cache, and the store of exported models."""
+"""The folders of this package: built-in files, cache, the store of exported models, and the user's configuration."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["builtin_dir", "cache_dir", "store_dir"]
+__all__ = ["builtin_dir", "cache_dir", "config_dir", "store_dir"]
 
 
 def builtin_dir() -> Path:
@@ -26,6 +26,20 @@ def cache_dir() -> Path:
     if sys.platform == "darwin":
         return Path("~/Library/Caches/bcos-sdk").expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "bcos-sdk"
+
+
+def config_dir() -> Path:
+    """The folder of the key that marks what this user has built: BCOS_SDK_CONFIG, or one in the platform's own.
+
+    The folder is not created.
+    """
+    if override := os.environ.get("BCOS_SDK_CONFIG"):
+        return Path(override).expanduser()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", "~/AppData/Local")).expanduser() / "bcos-sdk" / "Config"
+    if sys.platform == "darwin":
+        return Path("~/Library/Application Support/bcos-sdk").expanduser()
+    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "bcos-sdk"
 
 
 def store_dir() -> Path:

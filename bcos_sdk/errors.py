@@ -39,9 +39,10 @@ BcosError
 │   ├── IncompleteExplanationError
 │   ├── MissingArrayError
 │   └── ImagesFailedError
-└── OutputError                  a file that cannot be written
-    ├── OutputExistsError
-    └── OutputInUseError
+├── OutputError                  a file that cannot be written
+│   ├── OutputExistsError
+│   └── OutputInUseError
+└── UntrustedFolderError         a folder of this package that other users can change
 
 `code` is part of the public interface and never changes its meaning. `retryable` says whether the same call may
 succeed later. `exit_code` is what the command line returns.
@@ -97,6 +98,7 @@ __all__ = [
     "UnknownTargetError",
     "UnreadableImageError",
     "UnsafeCheckpointError",
+    "UntrustedFolderError",
     "WeightsError",
     "WeightsMismatchError",
     "first_faults",
@@ -492,3 +494,9 @@ class OutputInUseError(OutputError):
 
     code = "output_in_use"
     retryable = True
+
+
+class UntrustedFolderError(BcosError):
+    """Another user can change the cache, the store or the folder of the key, or owns it."""
+
+    code = "folder_untrusted"

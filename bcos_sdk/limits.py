@@ -7,7 +7,11 @@ import os
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
 
-__all__ = ["MOST_PIXELS", "MOST_THREADS", "Limits"]
+__all__ = ["LARGEST_DOWNLOAD", "MOST_PIXELS", "MOST_THREADS", "Limits"]
+
+LARGEST_DOWNLOAD = 4 << 30
+"""The most bytes of a weights file that is downloaded, if the registry does not state its size. The largest published
+file has about 0.7e9."""
 
 MOST_PIXELS = 178_956_970
 """The largest limit on pixels. Pillow does not decode larger images."""

@@ -22,6 +22,7 @@ __all__ = [
     "split_list",
     "tf32_option",
     "threads_option",
+    "trust_engines_option",
 ]
 
 device_option = click.option("--device", default="auto", show_default=True, help=f"{', '.join(device_names())}, ...")
@@ -30,6 +31,9 @@ threads_option = click.option(
 )
 tf32_option = click.option(
     "--tf32", is_flag=True, help="Let the GPU round the factors of products to TF32 (11 bits): faster, less exact."
+)
+trust_engines_option = click.option(
+    "--trust-engines", is_flag=True, help="Run TensorRT engines in the bundle that you have not built. They are code."
 )
 registry_option = click.option(
     "--registry",

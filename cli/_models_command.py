@@ -13,7 +13,8 @@ from click.core import ParameterSource
 
 from bcos_sdk.cli._common import columns, json_option, pairs, registry_option
 from bcos_sdk.cli._store_commands import labels, list_exports, remove
-from bcos_sdk.registry import LabelSet, ModelSpec, model_registry
+from bcos_sdk.registry import LabelSet, ModelSpec, WeightsSource, model_registry
+from bcos_sdk.weights import known_sha256
 
 __all__ = ["models"]
 
@@ -150,11 +151,24 @@ def _weights_rows(spec: ModelSpec) -> list[tuple[str, str]]:
     if local := spec.local_weights:
         return [("weights", str(local.file)), *([("  sha256", local.sha256)] if local.sha256 else [])]
     if published := spec.published_weights:
-        rows = [("  sha256", f"{published.sha256_prefix}…"), ("  licence", published.licence)]
-        return [("weights", published.url), *rows]
+        size = [("  size", f"{published.size:,} bytes")] if published.size else []
+        return [
+            ("weights", published.url),
+            ("  sha256", _sha256_text(published)),
+            *size,
+            ("  licence", published.licence),
+        ]
     if spec.packaged:
         return [("weights", "built in"), ("  licence", spec.packaged.licence)]
     return [("weights", "the registry has no weights for this model")]
+
+
+def _sha256_text(source: WeightsSource) -> str:
+    known = known_sha256(source)
+    if known is None:
+        return f"{source.sha256_prefix}…"
+    stated = f" (recorded at first use; the publisher states {source.sha256_prefix}…)"
+    return known + ("" if source.full_sha256 else stated)
 
 
 def _details(spec: ModelSpec) -> list[tuple[str, str]]:

@@ -8,7 +8,16 @@ from pathlib import Path
 import click
 
 from bcos_sdk._paths import store_dir
-from bcos_sdk.bundle import StoredBundle, has_manifest, list_store, read_manifest, remove_stored, stored_bundles
+from bcos_sdk.bundle import (
+    StoredBundle,
+    find_folder,
+    has_manifest,
+    is_name,
+    list_store,
+    read_manifest,
+    remove_stored,
+    stored_bundles,
+)
 from bcos_sdk.cli._common import columns, json_option, registry_option
 from bcos_sdk.errors import InputError, UnknownModelError
 from bcos_sdk.registry import model_registry
@@ -34,10 +43,11 @@ def labels(name: str, registries: tuple[Path, ...]) -> None:
 
 
 def _labels_of(name: str, registries: tuple[Path, ...]) -> tuple[tuple[str, ...] | None, str]:
-    if has_manifest(Path(name)) or name in stored_bundles():
-        folder = Path(name) if has_manifest(Path(name)) else store_dir() / name
+    registry = model_registry(*registries)
+    if name in stored_bundles() or (has_manifest(Path(name)) and not (is_name(name) and name in registry)):
+        folder = find_folder(name)
         return read_manifest(folder).labels, str(folder)
-    return model_registry(*registries).find(name).class_names, f"{name} in the registry"
+    return registry.find(name).class_names, f"{name} in the registry"
 
 
 @click.command(name="list")

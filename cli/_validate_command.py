@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from bcos_sdk.bundle import find_bundle
-from bcos_sdk.cli._common import device_option, tf32_option
+from bcos_sdk.cli._common import device_option, tf32_option, trust_engines_option
 from bcos_sdk.images import encode
 
 __all__ = ["validate"]
@@ -15,7 +15,8 @@ __all__ = ["validate"]
 @click.argument("model", metavar="DIR|NAME")
 @device_option
 @tf32_option
-def validate(model: str, device: str, tf32: bool) -> None:
+@trust_engines_option
+def validate(model: str, device: str, tf32: bool, trust_engines: bool) -> None:
     """Check the bundle DIR, or the stored export NAME: manifest and file hashes, self-test, completeness.
 
     The self-test compares logits and W(x) with the golden record of the bundle. Exit code 1 if a file was changed, 3 if
@@ -30,7 +31,7 @@ def validate(model: str, device: str, tf32: bool) -> None:
 
     bundle = find_bundle(model)
     click.echo(f"ok  hashes        {len(bundle.manifest.files)} files of {bundle.path}")
-    with Client(bundle.path, device=device, tf32=tf32) as client:
+    with Client(bundle.path, device=device, tf32=tf32, trust_engines=trust_engines) as client:
         golden = bundle.golden()
         image = encode(golden.pixels)
         client.predict(image)

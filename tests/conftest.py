@@ -219,6 +219,8 @@ def _same_random_numbers() -> None:
 
 @pytest.fixture(autouse=True)
 def _separate_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use a store of the test run, so that no test reads or changes the exported models of the user, or registries."""
+    """Use a store and a key of the test run, so that no test reads or changes those of the user, or registries."""
     monkeypatch.setenv("BCOS_SDK_STORE", str(tmp_path_factory.getbasetemp() / "store"))
+    monkeypatch.setenv("BCOS_SDK_CONFIG", str(tmp_path_factory.getbasetemp() / "config"))
     monkeypatch.delenv("BCOS_SDK_REGISTRY", raising=False)
+    monkeypatch.delenv("BCOS_SDK_TRUSTED_OWNERS", raising=False)

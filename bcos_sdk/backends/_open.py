@@ -26,15 +26,22 @@ _TRY_NEXT_DEVICE = (
 """Errors that make `auto` try the next device. Any other error would also occur on the CPU, so it propagates."""
 
 
-def open_backend(bundle: Bundle, device: str = "auto", *, threads: int | None = None, tf32: bool = False) -> Backend:
+def open_backend(
+    bundle: Bundle,
+    device: str = "auto",
+    *,
+    threads: int | None = None,
+    tf32: bool = False,
+    trust_engines: bool = False,
+) -> Backend:
     """Open the bundle on the named device, or raise an error.
 
     "auto" takes the first device that works and passes the self-test. It builds no engine. The CPU comes last.
     """
     named = parse_device(device)
     if named is not None:
-        return _open(bundle, named, OpenOptions(threads, tf32, by_name=True))
-    options = OpenOptions(threads, tf32, by_name=False)
+        return _open(bundle, named, OpenOptions(threads, tf32, trust_engines, by_name=True))
+    options = OpenOptions(threads, tf32, trust_engines, by_name=False)
     *candidates, fallback = map(Device, RUNTIMES)
     skipped: list[str] = []
     for candidate in candidates:

@@ -32,6 +32,8 @@ class OpenOptions:
     """CPU threads; None: the runtime chooses."""
     tf32: bool = False
     """Let a GPU multiply float32 in TF32. CPUs ignore it."""
+    trust_engines: bool = False
+    """Run compiled engines that came with the bundle. They are code of whoever built them."""
     by_name: bool = True
     """The user named the device. False: `auto` tries it, so nothing that takes minutes may be started."""
 

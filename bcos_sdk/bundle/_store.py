@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from bcos_sdk._paths import builtin_dir, store_dir
+from bcos_sdk._private_folders import check_store
 from bcos_sdk.bundle._bundle import Bundle
 from bcos_sdk.bundle._manifest import Manifest
 from bcos_sdk.bundle._open import MANIFEST, has_manifest, open_bundle
@@ -24,6 +25,8 @@ __all__ = [
     "builtin_bundle",
     "check_name",
     "find_bundle",
+    "find_folder",
+    "is_name",
     "latest_stored_bundle",
     "list_store",
     "read_manifest",
@@ -60,16 +63,30 @@ def check_name(name: str) -> str:
     return name
 
 
-def find_bundle(model: str | os.PathLike[str]) -> Bundle:
-    """Open the bundle at a path. A name that is not a bundle here is looked up in the store, then in the package."""
+def is_name(model: str | os.PathLike[str]) -> bool:
+    """Whether this is a name to look up, not a path: a text without separators, as `check_name` accepts it."""
+    return isinstance(model, str) and _NAME.fullmatch(model) is not None
+
+
+def find_folder(model: str | os.PathLike[str]) -> Path:
+    """The folder of a bundle. A name is looked up in the store, then in the package, never in the current folder.
+
+    Whoever may write to the current folder could otherwise replace a stored model. Raises an `UntrustedFolderError` if
+    other users can change the stored model.
+    """
     path = Path(model)
-    is_name = isinstance(model, str) and _NAME.fullmatch(model) is not None
-    if is_name and not has_manifest(path):
-        places = [folder / path for folder in (store_dir(), builtin_dir()) if has_manifest(folder / path)]
-        if not places:
-            raise _unknown(str(model))
-        path = places[0]
-    return open_bundle(path)
+    if not is_name(model):
+        return path
+    if has_manifest(store_dir() / path):
+        return check_store(path.name)
+    if has_manifest(builtin_dir() / path):
+        return builtin_dir() / path
+    raise _unknown(str(model))
+
+
+def find_bundle(model: str | os.PathLike[str]) -> Bundle:
+    """Open the bundle at a path, or the one that a name means (`find_folder`)."""
+    return open_bundle(find_folder(model))
 
 
 def builtin_bundle() -> Path:
@@ -140,6 +157,12 @@ def _unknown(name: str) -> BundleError:
     stored = stored_bundles()
     near = get_close_matches(name, stored, n=3, cutoff=0.5)
     known = f" The store has {', '.join(near or stored[:10])}." if stored else ""
+    if has_manifest(Path(name)):
+        return BundleError(
+            f"there is no exported model {name!r} in the store",
+            source=name,
+            hint=f"To use the bundle in the folder {name}, pass ./{name}.{known}",
+        )
     return BundleError(
         f"there is no exported model {name!r}",
         source=name,

@@ -10,6 +10,7 @@ from types import TracebackType
 
 from bcos_sdk._files import sha256_of
 from bcos_sdk._paths import store_dir
+from bcos_sdk._private_folders import private_store
 from bcos_sdk.bundle._bundle import Bundle
 from bcos_sdk.bundle._graph_metadata import add_metadata
 from bcos_sdk.bundle._manifest import FileRecord, Manifest, binding_digest
@@ -37,9 +38,12 @@ class BundleWriter:
 
     def __enter__(self) -> BundleWriter:
         try:
-            self.target.parent.mkdir(parents=True, exist_ok=True)
+            if self._in_store:
+                private_store()
+            else:
+                self.target.parent.mkdir(parents=True, exist_ok=True)
             self._remove_leftovers()
-            self.folder.mkdir()
+            self.folder.mkdir(0o755 if self._in_store else 0o777)
         except OSError as error:
             raise BundleError(
                 f"cannot write beside {self.target}: {error}",
@@ -84,6 +88,10 @@ class BundleWriter:
             self.folder.rename(self.target)
         return Bundle(self.target, manifest, opened.contents)
 
+    @property
+    def _in_store(self) -> bool:
+        return self.target.parent == store_dir().absolute()
+
     def _records(self) -> dict[str, FileRecord]:
         """Size and hash of every file in the folder, by name."""
         return {
@@ -115,10 +123,9 @@ class BundleWriter:
 
         In the store this is done for bundles of all names, elsewhere only for those of the target.
         """
-        in_store = self.target.parent == store_dir().absolute()
         for path in list(self.target.parent.iterdir()):
             match = _LEFTOVER.fullmatch(path.name)
-            if match is None or not (in_store or match["name"] == self.target.name):
+            if match is None or not (self._in_store or match["name"] == self.target.name):
                 continue
             process, target = int(match["process"]), path.with_name(match["name"])
             if process != os.getpid() and _is_running(process):

@@ -66,12 +66,14 @@ class Client(AsyncCalls):
     [3, H, W], or an encoded float array [6, H, W].
 
     Arguments:
-        model: the folder of a bundle, or the name of an exported model in the local store.
+        model: the folder of a bundle, or the name of an exported model in the local store. A text without a path
+            separator is a name; write "./name" for a folder in the current one.
         device: "auto", "cpu", "openvino", "cuda", "cuda:1", "tensorrt". "auto" uses the first of TensorRT, CUDA,
             OpenVINO and CPU that works. A named device that does not work is an error.
         threads: number of CPU threads; by default one per core, at most 64 or four per core.
         max_batch: largest images × targets to compute at once; by default the batch that the bundle was exported for.
         tf32: let a GPU multiply with 11 significant bits. Faster; certificates then have the tolerance of fp16.
+        trust_engines: run TensorRT engines in the bundle that you have not built. They are code of whoever built them.
         on_incomplete: what to do with an explanation whose terms do not add up to the logit. "raise": it is an error of
             its image. "flag": it is returned with `completeness.passed` false, and cannot be drawn or saved.
         limits: bounds on the size of images, calls and the queue.
@@ -85,6 +87,7 @@ class Client(AsyncCalls):
         threads: int | None = None,
         max_batch: int | None = None,
         tf32: bool = False,
+        trust_engines: bool = False,
         on_incomplete: OnIncomplete = "raise",
         limits: Limits | None = None,
     ) -> None:
@@ -93,12 +96,14 @@ class Client(AsyncCalls):
             "threads": threads,
             "max_batch": max_batch,
             "tf32": tf32,
+            "trust_engines": trust_engines,
             "on_incomplete": on_incomplete,
             "limits": limits,
         }
         check_choice("on_incomplete", on_incomplete, OnIncomplete)
         check_type("model", model, (str, os.PathLike))
         check_type("tf32", tf32, (bool,))
+        check_type("trust_engines", trust_engines, (bool,))
         check_type("limits", limits, (Limits, type(None)))
         threads = None if threads is None else check_threads(threads)
         self._process = os.getpid()
@@ -129,7 +134,9 @@ class Client(AsyncCalls):
         return Model(
             path=str(bundle.path.resolve()),
             manifest=bundle.manifest,
-            open=lambda device, threads, tf32: open_backend(bundle, device, threads=threads, tf32=tf32),
+            open=lambda device, threads, tf32: open_backend(
+                bundle, device, threads=threads, tf32=tf32, trust_engines=self._options["trust_engines"]
+            ),
         )
 
     @property

@@ -35,6 +35,9 @@ __all__ = [
 
 LabelSet = Literal["imagenet", "cifar10"]
 
+_DIGITS = 64
+_PREFIX = 10  # the digits of the hash in the name of a file, as published files have them
+
 Percentage = Annotated[float, Field(ge=0, le=100)]
 
 
@@ -76,11 +79,33 @@ def _names_a_file(url: str) -> str:
 
 
 class WeightsSource(_Entry):
-    """URL of the published weights, the first digits of their SHA-256, and their licence."""
+    """URL of the published weights, their SHA-256 or its first digits, their size if it is known, and their licence."""
 
     url: Annotated[str, AfterValidator(_names_a_file)]
     sha256_prefix: str = Field(pattern=r"^[0-9a-f]{8,64}$")
+    """The first digits of the SHA-256, as many as the publisher states. It may be left out if `sha256` is given."""
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    size: PositiveInt | None = None
+    """Bytes of the file. A download that is larger is cut off."""
     licence: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _prefix_from_hash(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and isinstance(full := fields.get("sha256"), str):
+            return {"sha256_prefix": full[:_PREFIX]} | fields
+        return fields
+
+    @model_validator(mode="after")
+    def _one_hash(self) -> WeightsSource:
+        if self.sha256 is not None and not self.sha256.startswith(self.sha256_prefix):
+            raise ValueError(f"'sha256' does not begin with 'sha256_prefix' {self.sha256_prefix}")
+        return self
+
+    @property
+    def full_sha256(self) -> str | None:
+        """The whole SHA-256; None if the publisher states only its first digits."""
+        return self.sha256 or (self.sha256_prefix if len(self.sha256_prefix) == _DIGITS else None)
 
     @property
     def file_name(self) -> str:

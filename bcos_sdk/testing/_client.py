@@ -59,6 +59,7 @@ class FakeClient(Client):
         threads: int | None = None,
         max_batch: int | None = None,
         tf32: bool = False,
+        trust_engines: bool = False,
         on_incomplete: Literal["raise", "flag"] = "raise",
         limits: Limits | None = None,
         labels: Sequence[str] = _LABELS,
@@ -87,6 +88,7 @@ class FakeClient(Client):
             threads=threads,
             max_batch=max_batch,
             tf32=tf32,
+            trust_engines=trust_engines,
             on_incomplete=on_incomplete,
             limits=limits,
         )

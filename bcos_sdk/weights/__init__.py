@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from bcos_sdk._extras import require
-from bcos_sdk.weights._download import download_weights, weights_dir, weights_file
+from bcos_sdk.weights._download import download_weights, known_sha256, weights_dir, weights_file
 
 if TYPE_CHECKING:
     from bcos_sdk.weights._checkpoint import read_checkpoint
@@ -21,6 +21,7 @@ __all__ = [
     "StandIn",
     "download_weights",
     "find_labels",
+    "known_sha256",
     "load_fine_tuned",
     "load_model",
     "load_weights",

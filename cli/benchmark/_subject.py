@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bcos_sdk.bundle import Bundle, find_bundle, has_manifest, open_bundle, stored_bundles
+from bcos_sdk.bundle import Bundle, find_bundle, has_manifest, is_name, stored_bundles
 from bcos_sdk.contract import rank_target
 from bcos_sdk.errors import InputError
 from bcos_sdk.images import encode
@@ -52,11 +52,10 @@ def check_subject(model: str, largest_batch: int, registry: Registry | None = No
 
 def _existing_bundle(model: str, registry: Registry) -> Bundle | None:
     """A path means a bundle. A registry name means the registry, even if the store has an export of that name."""
-    if len(Path(model).parts) > 1 or has_manifest(Path(model)):
-        return open_bundle(model)
-    if model not in registry and model in stored_bundles():
-        return find_bundle(model)
-    return None
+    if model in registry:
+        return None
+    named = is_name(model)
+    return find_bundle(model) if not named or model in stored_bundles() or has_manifest(Path(model)) else None
 
 
 def prepare_subject(

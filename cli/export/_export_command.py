@@ -9,7 +9,7 @@ import click
 
 from bcos_sdk._paths import store_dir
 from bcos_sdk.backends.tensorrt import build_engines, choose_flavour
-from bcos_sdk.bundle import BundleWriter, check_name
+from bcos_sdk.bundle import BundleWriter, check_name, is_name
 from bcos_sdk.cli._common import parse_size, print_stages, registry_option, split_list, tf32_option
 from bcos_sdk.cli.export._choices import Choices
 from bcos_sdk.cli.export._own_module import is_factory
@@ -177,7 +177,7 @@ def export(
         agreement = expectation.agreement(source.network, source.preprocessing)
         print_agreement(agreement, expect)
     print_source(source, agreement)
-    print_bundle(bundle, engines, str(output) if output else stored)
+    print_bundle(bundle, engines, stored if output is None else _as_path(output))
 
 
 def _check_combinations(model: str, given: dict[str, Any]) -> None:
@@ -208,6 +208,11 @@ def _checked(stored: str) -> str:
         return check_name(stored)
     except InputError as error:
         raise click.UsageError(f"{error} Pass a name with --name, or a folder with -o.") from error
+
+
+def _as_path(output: Path) -> str:
+    """The folder as an argument of a command: a single name would mean an export of the store."""
+    return f"./{output}" if is_name(str(output)) else str(output)
 
 
 def _option(parameter: str) -> str:

@@ -52,6 +52,7 @@ def print_bundle(bundle: Bundle, engines: list[tuple[str, EngineRecord]], name: 
         extra = " --tf32" if engines[0][1].key.tf32 else ""
         command = f"bcos-sdk validate {name} --device tensorrt{extra}"
         click.echo(f"The engines were built but not run. Test them on the GPU with: {command}")
+        click.echo("On another machine, or as another user, add --trust-engines.")
     click.echo(f"\nNext:\n  bcos-sdk predict IMAGES --explain --report --model {name}")
 
 

@@ -11,7 +11,7 @@ from typing import IO, Any, Generic, Protocol, TypeVar
 from pydantic import ValidationError
 from typing_extensions import Self
 
-from bcos_sdk._files import atomic_write
+from bcos_sdk._files import append_to, atomic_write
 from bcos_sdk.cli._terminal import print_message
 from bcos_sdk.errors import first_faults
 
@@ -95,7 +95,7 @@ class Journal(Generic[Line]):
     def append(self, line: Line) -> None:
         """Add a line. If this fails, the lines before it are unharmed."""
         if self._file is None:
-            self._file = self._path.open("ab", buffering=0)  # a buffer would be written once more on closing
+            self._file = append_to(self._path)  # without a buffer, which would be written once more on closing
             self._file.truncate(self._end)
             if self._line_end_missing:
                 self._write(b"\n")

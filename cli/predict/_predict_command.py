@@ -10,7 +10,7 @@ import click
 
 from bcos_sdk._extras import require
 from bcos_sdk.bundle import builtin_bundle, latest_stored_bundle
-from bcos_sdk.cli._common import device_option, split_list, tf32_option, threads_option
+from bcos_sdk.cli._common import device_option, split_list, tf32_option, threads_option, trust_engines_option
 from bcos_sdk.cli._terminal import count_of, print_message
 from bcos_sdk.cli.predict._drawings import PICTURES, Artist
 from bcos_sdk.cli.predict._image_files import find_images
@@ -50,7 +50,7 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str
 @click.option("--report", is_flag=True, help="Write OUT/report.html: one page with all images and explanations.")
 @click.option(
     "--model",
-    help="A bundle's folder or a stored export; default: BCOS_SDK_MODEL, the last export, or the built-in model.",
+    help="A folder (./NAME) or a stored export; default: BCOS_SDK_MODEL, the last export, or the built-in model.",
 )
 @click.option(
     "--top-k", type=click.IntRange(1), help="Number of classes to list (default 5) or to explain (default 1)."
@@ -71,6 +71,7 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str
 @threads_option
 @click.option("--max-batch", type=click.IntRange(1), help="Largest images x targets; default: that of the export.")
 @tf32_option
+@trust_engines_option
 @click.pass_context
 def predict(
     ctx: click.Context,
@@ -90,6 +91,7 @@ def predict(
     threads: int | None,
     max_batch: int | None,
     tf32: bool,
+    trust_engines: bool,
 ) -> None:
     """Classify the images SRC, and explain the classes.
 
@@ -120,7 +122,9 @@ def predict(
     explain = explain or bool(targets or save or report)
     least = 2 if report and not targets else 1  # the report shows the second class
     top_k = max(top_k or (1 if explain else 5), least)
-    with Client(chosen, device=device, threads=threads, max_batch=max_batch, tf32=tf32) as client:
+    with Client(
+        chosen, device=device, threads=threads, max_batch=max_batch, tf32=tf32, trust_engines=trust_engines
+    ) as client:
         output = None
         if out is not None:
             work = Work(

@@ -237,3 +237,24 @@ def test_labels_are_printed_as_a_labels_file(store: Path, tmp_path: Path) -> Non
     assert nameless.exit_code == 1
     assert "have no names" in nameless.stderr
     assert run("models", "labels", "resnet1").exit_code == 2
+
+
+def test_labels_of_a_folder_in_the_current_one(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("here", "resnet50"):
+        copy_of(small_bundle(), tmp_path / name)
+    assert run("models", "labels", "./here").stdout.splitlines() == list(LABELS)
+    result = run("models", "labels", "here")
+    assert (result.exit_code, "pass ./here" in result.stderr) == (1, True)
+    assert run("models", "labels", "resnet50").stdout.startswith("tench\n"), "a name means the registry, not the folder"
+
+
+def test_the_hash_that_was_recorded_at_first_use_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BCOS_SDK_CACHE", str(tmp_path))
+    source = builtin_registry()["resnet18"].published_weights
+    assert source is not None
+    assert f" {source.sha256_prefix}…\n" in run("models", "show", "resnet18").stdout
+    (tmp_path / "weights").mkdir()
+    digest = source.sha256_prefix.ljust(64, "0")
+    (tmp_path / "weights" / f"{source.file_name}.sha256").write_text(f"{digest}  {source.file_name}\n", "ascii")
+    assert f"{digest} (recorded at first use; the publisher states" in run("models", "show", "resnet18").stdout

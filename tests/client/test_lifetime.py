@@ -89,12 +89,12 @@ def test_a_model_is_found_by_name_in_the_store(tmp_path: Path, monkeypatch: pyte
         Client("nett")
     with pytest.raises(BundleError, match="not a usable bundle"):
         Client(tmp_path / "elsewhere" / "net")
-    (tmp_path / "net").mkdir()
-    Client("net", device="cpu").close()
-    (tmp_path / "net").rmdir()
-    copy_of(small_bundle("softmax"), tmp_path / "net")
-    with Client("net", device="cpu") as here:
-        assert here.manifest.probability == "softmax", "a bundle in the current folder has priority"
+    copy_of(small_bundle("softmax"), tmp_path / "here")
+    with pytest.raises(BundleError, match=r"(?s)there is no exported model 'here' in the store.*pass \./here"):
+        Client("here")
+    for path in ("./here", Path("here"), tmp_path / "here"):
+        with Client(path, device="cpu") as here:
+            assert here.manifest.probability == "softmax"
 
 
 @pytest.mark.parametrize("device", ["graphics", "cuda:x", "cpu:1", ""])
@@ -152,7 +152,7 @@ def test_a_pickled_client_is_opened_again_with_its_options() -> None:
 def test_a_pickled_client_finds_its_bundle_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy_of(small_bundle(), tmp_path / "net")
     monkeypatch.chdir(tmp_path)
-    with Client("net", device="cpu") as client:
+    with Client("./net", device="cpu") as client:
         text = pickle.dumps(client)
     monkeypatch.chdir("/")
     pickle.loads(text).close()

@@ -81,6 +81,16 @@ def test_the_file_name_in_the_cache_ends_with_the_hash(name: str, file_name: str
     assert WeightsSource(url=url, sha256_prefix="0123456789", licence="").file_name == file_name
 
 
+def test_a_whole_hash_needs_no_prefix() -> None:
+    fields = {"url": "https://example.org/net.pth", "sha256": "0123456789" + "a" * 54, "licence": ""}
+    source = WeightsSource.model_validate(fields)
+    assert (source.file_name, source.full_sha256) == ("net-0123456789.pth", fields["sha256"])
+    assert WeightsSource.model_validate(source.model_dump()) == source
+    as_prefix = {"url": fields["url"], "sha256_prefix": fields["sha256"], "licence": ""}
+    assert WeightsSource.model_validate(as_prefix).full_sha256 == fields["sha256"]
+    assert WeightsSource(url=fields["url"], sha256_prefix="0123456789", licence="").full_sha256 is None
+
+
 def test_merge_keys_are_not_duplicate_keys(tmp_path: Path) -> None:
     path = tmp_path / "models.yaml"
     path.write_text(

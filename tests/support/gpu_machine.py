@@ -6,6 +6,7 @@ the driver is probed in a child process (`ask_driver`), and TensorRT builds in a
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import Callable
@@ -58,8 +59,12 @@ class GpuMachine:
         if job["task"] == "build":
             if self.fails is not None:
                 raise EngineError(self.fails)
-            Path(job["plan"]).write_bytes(fake_plan(job["graph"], [job["profile"]]))
-        return {"version": self.trt.__version__, "layers": 1, "peak_memory": 1 << 20}
+            plan = fake_plan(job["graph"], [job["profile"]])
+            with Path(job["plan"]).open("xb") as file:
+                file.write(plan)
+            built = {"plan_sha256": hashlib.sha256(plan).hexdigest(), "size": len(plan)}
+            return {"version": self.trt.__version__, "layers": 1, "peak_memory": 1 << 20, **built}
+        return {"version": self.trt.__version__}
 
 
 def install(monkeypatch: pytest.MonkeyPatch, cache: Path) -> GpuMachine:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import logging
+import os
 import ssl
 import sys
 import urllib.request
@@ -36,6 +38,10 @@ def spec_for(port: int, digest: str = DIGEST) -> ModelSpec:
         sha256_prefix=digest[:10],
         licence="none",
     )
+    return with_weights(source)
+
+
+def with_weights(source: WeightsSource) -> ModelSpec:
     return builtin_registry()["resnet18"].model_copy(update={"weights": source})
 
 
@@ -45,7 +51,7 @@ def spec(server: Server) -> ModelSpec:
 
 
 def suffixes_left(folder: Path) -> set[str]:
-    return {path.suffix for path in folder.iterdir()} - {".lock"}
+    return {path.suffix for path in folder.iterdir()} - {".lock", ".sha256"}
 
 
 def test_a_complete_download_is_kept(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
@@ -92,7 +98,9 @@ def test_a_partial_file_with_other_contents_is_discarded(spec: ModelSpec, tmp_pa
 
 def test_a_complete_partial_file_is_not_downloaded_again(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
     assert spec.published_weights is not None
-    (tmp_path / f"{spec.published_weights.file_name}.part").write_bytes(CONTENT)
+    part = tmp_path / f"{spec.published_weights.file_name}.part"
+    part.write_bytes(CONTENT)
+    part.chmod(0o644)
     assert download_weights(spec, folder=tmp_path).read_bytes() == CONTENT
     assert server.requests == ["bytes=3145728-"]
 
@@ -171,9 +179,10 @@ def test_a_folder_that_cannot_be_written_is_an_error(server: Server, spec: Model
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device on which no space is left")
-def test_a_full_disk_is_not_reported_as_a_network_error(server: Server, spec: ModelSpec, tmp_path: Path) -> None:
-    assert spec.published_weights is not None
-    (tmp_path / f"{spec.published_weights.file_name}.part").symlink_to("/dev/full")
+def test_a_full_disk_is_not_reported_as_a_network_error(
+    server: Server, spec: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_transfer, "open_partial", lambda _part: os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb"))
     with pytest.raises(DownloadError, match=r"cannot read or write in .*No space left") as caught:
         download_weights(spec, folder=tmp_path)
     assert not caught.value.retryable
@@ -213,14 +222,85 @@ def test_an_unreachable_network_is_retried(spec: ModelSpec, tmp_path: Path, monk
 def test_a_connection_that_fails_while_reading_is_resumed(
     server: Server, spec: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, reads = HTTPResponse.read, []
+    read = HTTPResponse.read1
+    arrived: list[int] = []
 
-    def read_or_break(self: HTTPResponse, amount: int | None = None) -> bytes:
-        reads.append(amount)
-        if len(reads) == 2:
+    def read_or_break(self: HTTPResponse, amount: int = -1) -> bytes:
+        if len(arrived) == 2:
+            arrived.append(0)
             raise ssl.SSLError(1, "decryption failed or bad record mac")
-        return read(self, amount)
+        chunk = read(self, amount)
+        arrived.append(len(chunk))
+        return chunk
 
-    monkeypatch.setattr(HTTPResponse, "read", read_or_break)
+    monkeypatch.setattr(HTTPResponse, "read1", read_or_break)
     assert download_weights(spec, folder=tmp_path).read_bytes() == CONTENT
-    assert server.requests == [None, "bytes=1048576-"]
+    assert server.requests == [None, f"bytes={sum(arrived[:2])}-"]
+
+
+def test_a_server_that_sends_almost_nothing_is_left(
+    server: Server, spec: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each read takes seconds and gets one byte, so that no time-out of the connection ends it."""
+    seconds, read = [0.0], HTTPResponse.read1
+    monkeypatch.setattr("bcos_sdk.weights._transfer.time.monotonic", lambda: seconds[0])
+
+    def read_one(self: HTTPResponse, _amount: int = -1) -> bytes:
+        seconds[0] += 29.0
+        return read(self, 1)
+
+    monkeypatch.setattr(HTTPResponse, "read1", read_one)
+    with pytest.raises(DownloadError, match="sent only 3 bytes in 87 seconds") as caught:
+        download_weights(spec, folder=tmp_path)
+    assert caught.value.retryable
+    assert len(server.requests) == 3
+
+
+def test_the_whole_hash_is_recorded_at_first_use_and_must_stay_the_same(
+    spec: ModelSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "bcos_sdk"):
+        path = download_weights(spec, folder=tmp_path)
+        download_weights(spec, folder=tmp_path)
+    record = path.with_name(f"{path.name}.sha256")
+    assert record.read_text("ascii") == f"{DIGEST}  {path.name}\n", "the format of sha256sum"
+    (line,) = [entry.getMessage() for entry in caplog.records]
+    assert line == f"SHA-256 of {path} recorded: {DIGEST}; the publisher states only its first 10 digits"
+    other = DIGEST[:10] + "0" * 54
+    record.write_text(f"{other}  {path.name}\n", "ascii")
+    with pytest.raises(HashMismatchError, match=rf"(?s)its SHA-256 is {DIGEST}, expected {other}.*remove .*\.sha256"):
+        download_weights(spec, folder=tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "0" * 64, "not a hash", DIGEST + "0"])
+def test_a_record_that_is_no_hash_of_the_publisher_is_an_error(spec: ModelSpec, tmp_path: Path, text: str) -> None:
+    path = download_weights(spec, folder=tmp_path)
+    path.with_name(f"{path.name}.sha256").write_text(text, "ascii")
+    with pytest.raises(HashMismatchError, match="does not begin with a SHA-256"):
+        download_weights(spec, folder=tmp_path)
+
+
+def test_a_hash_that_the_registry_states_is_not_recorded(server: Server, tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{server.server_port}/net.pth"
+    source = WeightsSource.model_validate({"url": url, "sha256": DIGEST, "size": len(CONTENT), "licence": ""})
+    path = download_weights(with_weights(source), folder=tmp_path)
+    assert path.name == f"net-{DIGEST[:10]}.pth"
+    assert {one.suffix for one in tmp_path.iterdir()} - {".lock"} == {".pth"}
+    other = source.model_copy(update={"sha256": DIGEST[:-1] + ("0" if DIGEST[-1] != "0" else "1")})
+    with pytest.raises(HashMismatchError, match="is not the file"):
+        download_weights(with_weights(other), folder=tmp_path / "other")
+
+
+def test_weights_in_a_read_only_folder_are_used_without_a_record(
+    spec: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = download_weights(spec, folder=tmp_path)
+    record = path.with_name(f"{path.name}.sha256")
+    record.unlink()
+
+    def read_only(_self: Path, *_: Any) -> Any:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "write_text", read_only)
+    assert download_weights(spec, folder=tmp_path) == path
+    assert not record.exists()

@@ -50,7 +50,7 @@ def test_processes_that_start_together_download_once(tmp_path: Path) -> None:
     with serving() as server:
         assert download_at_once(server, tmp_path, WORKER) == [f"{len(CONTENT)}\n"] * WORKERS
         assert len(server.requests) == 1
-    assert {path.suffix for path in tmp_path.iterdir()} - {".lock"} == {".pth"}
+    assert {path.suffix for path in tmp_path.iterdir()} - {".lock", ".sha256"} == {".pth"}
 
 
 def test_without_a_lock_they_download_more_than_once(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ import time
 from pathlib import Path
 
 from bcos_sdk._files import atomic_write, sha256_of
-from bcos_sdk._paths import cache_dir
-from bcos_sdk.backends.tensorrt._cache import Accept, Engine, accept_all, find_engine, mark_built_here
+from bcos_sdk._private_folders import private_cache
+from bcos_sdk.backends.tensorrt._cache import Accept, Engine, accept_own, cached_engines, find_engine
 from bcos_sdk.backends.tensorrt._record import EngineKey, EngineRecord
+from bcos_sdk.backends.tensorrt._seal import own_key, sealed
 from bcos_sdk.backends.tensorrt._worker import run_worker
 from bcos_sdk.bundle import Bundle
 from bcos_sdk.errors import EngineError, OutputError
@@ -21,16 +22,18 @@ logger = logging.getLogger("bcos_sdk")
 
 
 def build_once(
-    bundle: Bundle, graph: Path, key: EngineKey, folder: Path, gpu: int | None, accept: Accept = accept_all
+    bundle: Bundle, graph: Path, key: EngineKey, folder: Path, gpu: int | None, accept: Accept = accept_own
 ) -> Engine:
     """Return the engine from the folder. If there is none, one process builds it while the others wait."""
     from filelock import FileLock, Timeout
 
     plan = folder / f"{key.stem(graph.stem)}.plan"
-    locks = cache_dir() / "locks"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        locks.mkdir(parents=True, exist_ok=True)
+        locks = private_cache("locks")
+        if folder == cached_engines():
+            private_cache(folder.name)
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(locks / f"{hashlib.sha256(str(plan.resolve()).encode()).hexdigest()[:16]}.lock")
         try:
             lock.acquire(timeout=0)
@@ -65,6 +68,7 @@ def _build(bundle: Bundle, graph: Path, key: EngineKey, plan: Path, gpu: int | N
         "tf32": key.tf32,
         "gpu": gpu,
     }
+    seal_key = own_key()  # fails now, not after the build
     began = time.monotonic()
     with atomic_write(plan, locked=True) as partial:
         try:
@@ -72,18 +76,18 @@ def _build(bundle: Bundle, graph: Path, key: EngineKey, plan: Path, gpu: int | N
         except EngineError as error:
             raise EngineError(f"cannot build an engine of {graph.name}: {error.message}", source=graph.name) from error
         _check_sources(bundle, graph, key)
+        # The child process has hashed the plan that it built. The file could have been replaced since then.
         record = EngineRecord(
             key=key,
-            plan_sha256=sha256_of(partial),
-            size=partial.stat().st_size,
+            plan_sha256=reply["plan_sha256"],
+            size=reply["size"],
             seconds=round(time.monotonic() - began, 1),
             peak_memory=reply["peak_memory"],
         )
-        mark_built_here(record)
         # The old record is removed before its plan is replaced, so that no record describes another plan.
         plan.with_suffix(".json").unlink(missing_ok=True)
     with atomic_write(plan.with_suffix(".json")) as partial:
-        partial.write_text(record.model_dump_json(indent=2) + "\n", "utf-8")
+        partial.write_text(sealed(record, seal_key).model_dump_json(indent=2) + "\n", "utf-8")
 
 
 def _check_sources(bundle: Bundle, graph: Path, key: EngineKey) -> None:

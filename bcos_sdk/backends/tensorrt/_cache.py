@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import hashlib
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,20 +12,23 @@ from typing import TypeAlias
 
 from pydantic import ValidationError
 
+from bcos_sdk._files import read_plain
 from bcos_sdk._paths import cache_dir
 from bcos_sdk.backends.tensorrt._record import EngineKey, EngineRecord
+from bcos_sdk.backends.tensorrt._seal import is_sealed
 
 __all__ = [
+    "NO_ENGINE",
     "Accept",
     "Engine",
     "accept_all",
+    "accept_own",
     "cached_engines",
     "find_engine",
     "list_engines",
-    "mark_built_here",
-    "was_built_here",
 ]
 
+NO_ENGINE = "no engine was built yet"
 _LARGEST_RECORD = 1 << 20
 Accept: TypeAlias = Callable[[EngineRecord], str | None]
 """Return why an engine with a matching record must not be used; None if it may be."""
@@ -41,11 +43,16 @@ class Engine:
 
 
 def accept_all(_record: EngineRecord) -> str | None:
-    """Accept every engine with a matching record."""
+    """Accept every engine with a matching record, whoever has built it."""
     return None
 
 
-def find_engine(folders: Sequence[Path], graph: str, wanted: EngineKey, accept: Accept = accept_all) -> Engine | str:
+def accept_own(record: EngineRecord) -> str | None:
+    """Accept only engines that this user has built."""
+    return None if is_sealed(record) else "it was not built by this user on this machine"
+
+
+def find_engine(folders: Sequence[Path], graph: str, wanted: EngineKey, accept: Accept = accept_own) -> Engine | str:
     """Return the first matching engine of the graph, or else the mismatches of the engine that has the fewest."""
     misses: list[list[str]] = []
     for path in _records(folders, glob.escape(graph)):
@@ -54,7 +61,7 @@ def find_engine(folders: Sequence[Path], graph: str, wanted: EngineKey, accept: 
             return found
         if found:
             misses.append([f"{path.stem}.plan: {reason}" for reason in found])
-    return "; ".join(sorted(misses, key=len)[0]) if misses else "no engine was built yet"
+    return "; ".join(sorted(misses, key=len)[0]) if misses else NO_ENGINE
 
 
 def list_engines(folder: Path) -> dict[str, EngineRecord | str]:
@@ -65,22 +72,6 @@ def list_engines(folder: Path) -> dict[str, EngineRecord | str]:
 def cached_engines() -> Path:
     """The folder of the engines that this user's processes built. It is not created here."""
     return cache_dir() / "engines"
-
-
-def was_built_here(record: EngineRecord) -> bool:
-    """Whether this user built the plan on this machine. The record does not prove it, because anybody can write one."""
-    return _mark(record).is_file()
-
-
-def mark_built_here(record: EngineRecord) -> None:
-    """Remember that this user built the plan on this machine."""
-    mark = _mark(record)
-    mark.parent.mkdir(parents=True, exist_ok=True)
-    mark.touch()
-
-
-def _mark(record: EngineRecord) -> Path:
-    return cached_engines() / "built-here" / record.plan_sha256
 
 
 class _UnusableError(Exception):
@@ -132,9 +123,6 @@ def _read_plan(path: Path, record: EngineRecord) -> bytes:
 def _read_plain(path: Path, largest: int) -> bytes:
     """Read a regular file that is no link. A plan is code, so no link may lead to a file outside the folder."""
     try:
-        status = path.lstat()
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or status.st_size > largest:
-            raise _UnusableError("it is not a regular file of at most the recorded size")
-        return path.read_bytes()
+        return read_plain(path, largest)
     except OSError as error:
-        raise _UnusableError(f"it cannot be read: {error.strerror}") from None
+        raise _UnusableError(f"it cannot be read as a regular file: {error.strerror}") from None

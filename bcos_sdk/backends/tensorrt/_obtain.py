@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bcos_sdk.backends._driver import probe_driver
 from bcos_sdk.backends.tensorrt._build import build_once
-from bcos_sdk.backends.tensorrt._cache import Accept, Engine, accept_all, cached_engines, find_engine
+from bcos_sdk.backends.tensorrt._cache import NO_ENGINE, Accept, Engine, accept_own, cached_engines, find_engine
 from bcos_sdk.backends.tensorrt._flavours import CAPABILITIES, Flavour, choose_flavour, flavour_version
 from bcos_sdk.backends.tensorrt._record import EngineKey, EngineRecord
 from bcos_sdk.bundle import Bundle
@@ -28,8 +28,8 @@ def build_engines(
 ) -> list[tuple[str, EngineRecord]]:
     """Build the engines of the predict and the explain graph into the bundle; return their file names and records.
 
-    They are built for GPU 0 of this machine, or ahead of time for the given compute capabilities. Engines that match
-    already are not built again.
+    They are built for GPU 0 of this machine, or ahead of time for the given compute capabilities. Engines of this
+    user that match already are not built again.
     """
     flavour = choose_flavour(compute_capabilities, bundle.manifest.precision)
     capabilities = tuple(sorted(set(compute_capabilities), key=CAPABILITIES.index))
@@ -58,7 +58,7 @@ def key_for_gpu(bundle: Bundle, graph: Path, flavour: Flavour, gpu: int, *, tf32
 
 
 def obtain_engine(
-    bundle: Bundle, graph: Path, keys: Sequence[EngineKey], gpu: int, accept: Accept = accept_all, *, build: bool = True
+    bundle: Bundle, graph: Path, keys: Sequence[EngineKey], gpu: int, accept: Accept = accept_own, *, build: bool = True
 ) -> Engine:
     """Return an engine with one of these keys from the bundle or the cache.
 
@@ -71,15 +71,26 @@ def obtain_engine(
         raise EngineError(f"no engine of {graph.name} fits this GPU, and building one would take minutes: {found}")
     logger.warning("building a TensorRT engine of %s, which takes minutes: %s", graph.name, found)
     try:
-        return build_once(bundle, graph, keys[0], cached_engines(), gpu, accept)
+        return build_once(bundle, graph, keys[0], cached_engines(), gpu, _own(accept))
     except (EngineError, OutputError) as error:
-        raise EngineError(f"{error.message}; no existing engine fits: {found}", source=graph.name) from error
+        message = f"{error.message}; no existing engine fits: {found}"
+        raise EngineError(message, source=graph.name, hint=error.hint) from error
 
 
 def _find_existing(bundle: Bundle, graph: Path, keys: Sequence[EngineKey], accept: Accept) -> Engine | str:
-    folders = [bundle.engines, cached_engines()]
-    found = [find_engine(folders, graph.stem, key, accept) for key in keys]
-    return next((one for one in found if isinstance(one, Engine)), found[0])
+    """`accept` decides about the engines of the bundle. Those of the cache must be of this user in any case."""
+    reasons = []
+    for key in keys:
+        for folder, accepts in ((bundle.engines, accept), (cached_engines(), _own(accept))):
+            found = find_engine([folder], graph.stem, key, accepts)
+            if isinstance(found, Engine):
+                return found
+            reasons += [found] if found != NO_ENGINE and key is keys[0] else []
+    return "; ".join(reasons) or NO_ENGINE
+
+
+def _own(accept: Accept) -> Accept:
+    return lambda record: accept(record) or accept_own(record)
 
 
 def _key(bundle: Bundle, graph: Path, flavour: Flavour, capabilities: tuple[str, ...], *, tf32: bool) -> EngineKey:

@@ -71,13 +71,15 @@ class EngineKey(_Record):
 
 
 class EngineRecord(_Record):
-    """Key, hash, size, build time and peak memory of a plan, written as JSON beside it."""
+    """Key, hash, size, build time, peak memory and seal of a plan, written as JSON beside it."""
 
     key: EngineKey
     plan_sha256: str
     size: NonNegativeInt
     seconds: NonNegativeFloat
     peak_memory: NonNegativeInt | None
+    seal: str = ""
+    """Proves to the user who built the plan that it is theirs. It means nothing to others."""
 
 
 def _differs(what: str, have: Any, want: Any) -> str:

@@ -10,7 +10,7 @@ from typing_extensions import override
 from bcos_sdk.backends._driver import gpu_problem
 from bcos_sdk.backends._graph import Graph
 from bcos_sdk.backends._runtime import OpenOptions, Runtime, unavailable
-from bcos_sdk.backends.tensorrt._cache import accept_all, was_built_here
+from bcos_sdk.backends.tensorrt._cache import accept_all, accept_own
 from bcos_sdk.backends.tensorrt._cuda import Cuda
 from bcos_sdk.backends.tensorrt._flavours import flavour_problem, installed_flavours
 from bcos_sdk.backends.tensorrt._graph import EngineGraph
@@ -46,13 +46,13 @@ class TensorrtRuntime(Runtime):
     def open_graph(self, graph: Path, bundle: Bundle, index: int, options: OpenOptions) -> Graph:
         """Load an engine that fits the GPU. Build one if there is none, or if TensorRT cannot load it.
 
-        With `auto` no engine is built, and only engines that this user built on this machine are loaded, because a
-        plan is code.
+        A plan is code, so only engines that this user has built are loaded, unless the options trust those of the
+        bundle. With `auto` no engine is built.
         """
         keys = _keys(bundle, graph, index, tf32=options.tf32)
         if not keys:
             raise unavailable(self.device_name(index), "no installed TensorRT supports this GPU")
-        accept = accept_all if options.by_name else _accept_own
+        accept = accept_all if options.trust_engines else _accept_own
         engine = obtain_engine(bundle, graph, keys, index, accept, build=options.by_name)
         try:
             return EngineGraph(engine, Cuda(index), graph.name)
@@ -73,7 +73,8 @@ class TensorrtRuntime(Runtime):
 
 
 def _accept_own(record: EngineRecord) -> str | None:
-    return None if was_built_here(record) else "it was not built by this user on this machine"
+    reason = accept_own(record)
+    return reason and f"{reason}; trust_engines=True (--trust-engines) runs it nevertheless"
 
 
 def _keys(bundle: Bundle, graph: Path, index: int, *, tf32: bool) -> list[EngineKey]:

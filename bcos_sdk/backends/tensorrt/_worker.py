@@ -10,6 +10,7 @@ child then removes its file and exits.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import subprocess
@@ -136,8 +137,15 @@ def build(trt: Any, job: Job) -> Reply:
     plan = builder.build_serialized_network(network, _config(trt, builder, job))
     if plan is None:
         sys.exit("TensorRT built no engine from the graph")
-    Path(job["plan"]).write_bytes(plan)
-    return {"version": trt.__version__, "layers": network.num_layers, "peak_memory": peak_memory()}
+    with Path(job["plan"]).open("xb") as file:  # a file or link of that name is not ours
+        file.write(plan)
+    return {
+        "version": trt.__version__,
+        "layers": network.num_layers,
+        "peak_memory": peak_memory(),
+        "plan_sha256": hashlib.sha256(plan).hexdigest(),
+        "size": memoryview(plan).nbytes,
+    }
 
 
 def _config(trt: Any, builder: Any, job: Job) -> Any:

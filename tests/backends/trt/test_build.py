@@ -130,7 +130,7 @@ def test_the_next_build_removes_the_file_of_a_killed_one(bundle: Bundle) -> None
     (name, _), *_ = build_engines(bundle, compute_capabilities=["8.9"])
     folder = bundle.path / "engines"
     (folder / name).with_suffix(".json").unlink()
-    (folder / f".{name}.partial").write_bytes(b"half a plan")
+    (folder / f".{name}.{'0' * 32}.partial").write_bytes(b"half a plan")
     build_engines(bundle, compute_capabilities=["8.9"])
     assert len(files(bundle)) == 4
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -265,18 +264,24 @@ def test_fp16_has_separate_engines(tmp_path: Path, bundle: Bundle) -> None:
     assert result.explanations[0].completeness.precision == "fp16"
 
 
-def test_auto_does_not_run_engines_of_others(machine: GpuMachine, bundle: Bundle, tmp_path: Path) -> None:
-    """Engines that came with a bundle are code. They run only if the user names the device."""
+def test_engines_of_others_run_only_if_they_are_trusted(
+    machine: GpuMachine, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Engines that came with a bundle are code. They run only if the user says so."""
     open_backend(bundle, "tensorrt").close()
     cached = tmp_path / "cache" / "engines"
     bundle.engines.mkdir()
     for file in [*cached.glob("*.plan"), *cached.glob("*.json")]:
         file.rename(bundle.engines / file.name)
     assert open_backend(bundle, "auto").device == Device(TENSORRT), "engines that were built here run from any folder"
-    shutil.rmtree(cached / "built-here")
+    monkeypatch.setenv("BCOS_SDK_CONFIG", str(tmp_path / "another user"))
     assert open_backend(bundle, "auto").device == Device(CPU)
-    open_backend(bundle, "tensorrt").close()
+    assert open_backend(bundle, "auto", trust_engines=True).device == Device(TENSORRT)
+    with Client(bundle.path, device="tensorrt", trust_engines=True) as client:
+        client.warmup()
     assert len(machine.builds) == 2
+    open_backend(bundle, "tensorrt").close()
+    assert len(machine.builds) == 4, "without trust, own engines are built"
 
 
 @pytest.mark.parametrize("failure", ["memory", "refusal"])

@@ -132,10 +132,10 @@ SPOILT: dict[str, tuple[Callable[[Path], Any], str]] = {
     "flipped bit": (spoil_plan, "its hash differs from the record"),
     "longer": (
         lambda plan: plan.write_bytes(plan.read_bytes() + b"x"),
-        "of at most the recorded size",
+        "has more than",
     ),
-    "link": (link_plan, "not a regular file"),
-    "hard link": (lambda plan: os.link(plan, plan.with_name("elsewhere")), "not a regular file"),
+    "link": (link_plan, "it is a symbolic link"),
+    "hard link": (lambda plan: os.link(plan, plan.with_name("elsewhere")), "it is a hard link"),
     "missing": (lambda plan: plan.unlink(), "cannot be read"),
     "no record": (lambda plan: plan.with_suffix(".json").write_text("{}"), "its record has another format"),
     "not JSON": (lambda plan: plan.with_suffix(".json").write_bytes(b"\xff"), "its record has another format"),

@@ -27,13 +27,22 @@ def test_a_registry_name_means_the_registry_even_if_the_store_has_that_name(stor
 
 
 def test_names_in_the_store_and_folders_are_bundles(store: Path) -> None:
-    for model in ("mine", str(store / "resnet18"), "store/mine"):
+    copy_of(small_bundle(), store.parent / "here")
+    for model in ("mine", str(store / "resnet18"), "store/mine", "./here"):
         bundle = check_subject(model, 2)
         assert bundle is not None
         assert bundle.manifest.model.name == "small"
     subject = prepare_subject("mine", store.parent / "unused", 2, lambda _stage: None)
     assert (subject.name, subject.spec, subject.export_seconds, subject.state) == ("small", None, None, None)
     assert not (store.parent / "unused").exists()
+
+
+def test_a_folder_in_the_current_one_needs_a_separator(store: Path) -> None:
+    for name in ("here", "resnet50"):
+        copy_of(small_bundle(), store.parent / name)
+    with pytest.raises(BundleError, match=r"pass \./here"):
+        check_subject("here", 2)
+    assert check_subject("resnet50", 2) is None, "the registry model"
 
 
 def test_missing_models_and_large_batches_are_refused(store: Path) -> None:

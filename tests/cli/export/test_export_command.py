@@ -133,8 +133,8 @@ def test_your_own_network(factory: str) -> None:
     options = ["--input-size", "16x24", "--resize", 30, "--labels", "classes.txt", "--max-batch", 2]
     result = run(factory, *options, "-o", "out")
     assert result.exit_code == 0, result.stderr
-    assert "bcos-sdk predict IMAGES --explain --report --model out" in result.stdout
-    with Client("out", device="cpu") as client:
+    assert "bcos-sdk predict IMAGES --explain --report --model ./out" in result.stdout
+    with Client("./out", device="cpu") as client:
         assert client.labels == ("cat", "dog")
         assert client.manifest.input.size == (16, 24)
         assert client.predict(np.zeros((60, 90, 3), np.uint8))
@@ -145,7 +145,7 @@ def test_layers_that_stay_in_float32_are_named() -> None:
     result = run("own_networks:Loud", "--input-size", 16, "--max-batch", 1, "--precision", "fp16", "-o", "out")
     assert result.exit_code == 0, result.stderr
     assert "In float32: loud\n" in result.stdout
-    shown = CliRunner().invoke(main, ["inspect", "out"]).stdout
+    shown = CliRunner().invoke(main, ["inspect", "./out"]).stdout
     assert [line.split() for line in shown.splitlines() if line.startswith("in float32")] == [["in", "float32", "loud"]]
 
 

@@ -102,11 +102,11 @@ def test_a_fault_of_the_factory_is_one_error_with_the_users_own_line(model: str,
 def test_a_factory_takes_photographs_of_any_size_by_default() -> None:
     result = run("own_code:make", "--input-size", 16, "--max-batch", 1, "-o", "out")
     assert result.exit_code == 0, result.stderr
-    with Client("out", device="cpu") as client:
+    with Client("./out", device="cpu") as client:
         assert client.predict(np.zeros((30, 50, 3), np.uint8))
     manifest = open_bundle("out").manifest
     assert (manifest.input.resize, manifest.input.crop) == (18, (16, 16))
-    shown = CliRunner().invoke(main, ["inspect", "out"]).stdout
+    shown = CliRunner().invoke(main, ["inspect", "./out"]).stdout
     assert "16×16 rgb+complement  resize 18, crop 16×16" in shown
     for assumed in ("shorter side to 18, centre crop to 16×16", "bilinear", "sigmoid"):
         assert assumed in result.stdout
@@ -131,7 +131,7 @@ def test_a_weights_file_is_loaded_into_the_module(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     pixels = np.random.default_rng(0).integers(0, 256, (16, 16, 3), dtype=np.uint8)
     rgb = torch.from_numpy(pixels).permute(2, 0, 1)[None] / 255
-    with Client("out", device="cpu") as client:
+    with Client("./out", device="cpu") as client:
         (prediction,) = client.predict(pixels, top_k=2)
     found = {entry.label: entry.logit for entry in prediction.classes}
     with torch.no_grad():
