@@ -16,12 +16,11 @@ from bcos_sdk._paths import builtin_dir, store_dir
 from bcos_sdk.bundle._bundle import Bundle
 from bcos_sdk.bundle._manifest import Manifest
 from bcos_sdk.bundle._open import MANIFEST, has_manifest, open_bundle
+from bcos_sdk.bundle._trust import Verification
 from bcos_sdk.errors import BundleError, InputError, OutputError, first_faults
 
 __all__ = [
-    "BUILTIN_MODEL",
     "StoredBundle",
-    "builtin_bundle",
     "check_name",
     "find_bundle",
     "latest_stored_bundle",
@@ -31,7 +30,6 @@ __all__ = [
     "stored_bundles",
 ]
 
-BUILTIN_MODEL = "cifar10_resnet18_w16"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -60,8 +58,13 @@ def check_name(name: str) -> str:
     return name
 
 
-def find_bundle(model: str | os.PathLike[str]) -> Bundle:
-    """Open the bundle at a path. A name that is not a bundle here is looked up in the store, then in the package."""
+def find_bundle(
+    model: str | os.PathLike[str], *, sha256: str | None = None, verify: Verification | None = None
+) -> Bundle:
+    """Open the bundle at a path. A name that is not a bundle here is looked up in the store, then in the package.
+
+    `sha256` and `verify` say whose bundle it must be, as in `open_bundle`.
+    """
     path = Path(model)
     is_name = isinstance(model, str) and _NAME.fullmatch(model) is not None
     if is_name and not has_manifest(path):
@@ -69,12 +72,7 @@ def find_bundle(model: str | os.PathLike[str]) -> Bundle:
         if not places:
             raise _unknown(str(model))
         path = places[0]
-    return open_bundle(path)
-
-
-def builtin_bundle() -> Path:
-    """The folder of the model that ships with this package."""
-    return builtin_dir() / BUILTIN_MODEL
+    return open_bundle(path, sha256=sha256, verify=verify)
 
 
 def stored_bundles() -> list[str]:

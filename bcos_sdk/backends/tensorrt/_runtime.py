@@ -46,13 +46,13 @@ class TensorrtRuntime(Runtime):
     def open_graph(self, graph: Path, bundle: Bundle, index: int, options: OpenOptions) -> Graph:
         """Load an engine that fits the GPU. Build one if there is none, or if TensorRT cannot load it.
 
-        With `auto` no engine is built, and only engines that this user built on this machine are loaded, because a
-        plan is code.
+        With `auto` no engine is built. A plan is code: with `auto`, and for a bundle whose origin was checked, only
+        engines that this user built on this machine are loaded, because a signature does not cover engines.
         """
         keys = _keys(bundle, graph, index, tf32=options.tf32)
         if not keys:
             raise unavailable(self.device_name(index), "no installed TensorRT supports this GPU")
-        accept = accept_all if options.by_name else _accept_own
+        accept = accept_all if options.by_name and not bundle.origin_checked else _accept_own
         engine = obtain_engine(bundle, graph, keys, index, accept, build=options.by_name)
         try:
             return EngineGraph(engine, Cuda(index), graph.name)
