@@ -153,10 +153,8 @@ def _check_identity(folder: Path, certificate: bytes, identity: str) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The message of an error of the library on one short line. A wrong signature has no message."""
-    text = " ".join(str(error).split())[:_LONGEST_REASON]
-    is_wrong = type(error).__name__ == "InvalidSignature"
-    return "the signature does not match the signed text" if is_wrong else f"{type(error).__name__}: {text}"
+    """The message of an error of the library on one short line. The error of a wrong signature has no message."""
+    return " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__
 
 
 def _wrong(folder: Path, reason: str) -> SignatureError:

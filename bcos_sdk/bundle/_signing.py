@@ -114,7 +114,7 @@ class Signer:
             self._config.use_certificate_signer(
                 private_key=method.private_key,
                 signing_certificate=method.certificate,
-                certificate_chain=method.chain,
+                certificate_chain=method.chain or (method.certificate,),  # it refuses an empty chain
             )
         except InputError:
             raise

@@ -32,6 +32,9 @@ class PublicKey:
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", _file("path", self.path))
 
+    def __str__(self) -> str:
+        return f"the public key {self.path}"
+
 
 @dataclass(frozen=True)
 class Certificates:
@@ -53,6 +56,10 @@ class Certificates:
         if self.identity is not None:
             _check_text("identity", self.identity)
 
+    def __str__(self) -> str:
+        files = ", ".join(map(str, self.chain))
+        return f"the certificates {files}" + (f" for {self.identity}" if self.identity else "")
+
 
 @dataclass(frozen=True)
 class Sigstore:
@@ -71,6 +78,9 @@ class Sigstore:
         _check_text("issuer", self.issuer)
         if self.trust_config is not None:
             object.__setattr__(self, "trust_config", _file("trust_config", self.trust_config))
+
+    def __str__(self) -> str:
+        return f"Sigstore for {self.identity}, confirmed by {self.issuer}"
 
 
 Verification: TypeAlias = PublicKey | Certificates | Sigstore
