@@ -92,7 +92,12 @@ def _verify(folder: Path, signature: memoryview, hashes: Mapping[str, str], veri
         # The library takes a path. It gets what was read here, without keys that occur twice.
         copy = Path(place) / SIGNATURE
         copy.write_text(json.dumps(document), "utf-8")
-        verifier.verify(folder, copy)
+        try:
+            verifier.verify(folder, copy)
+        except ValueError as error:
+            if files.used:  # the signature is right, and the hashes were compared
+                raise _wrong(folder, "it belongs to other files, or the files were changed") from error
+            raise
     if not files.used:
         raise _wrong(folder, "this version of model-signing did not compare the files")
     if isinstance(verify, Certificates) and verify.identity is not None:

@@ -15,7 +15,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from bcos_sdk.bundle import SIGNATURE, Signer, SignWithKey, open_bundle
 
-__all__ = ["Authority", "edit_signature", "sign_with_certificate", "sign_with_key", "write_key"]
+__all__ = [
+    "Authority",
+    "as_material",
+    "edit_signature",
+    "sign_with_certificate",
+    "sign_with_key",
+    "write_key",
+    "write_trust_config",
+]
 
 _YEAR = timedelta(days=365)
 
@@ -96,6 +104,50 @@ def as_material(certificate: Path) -> dict[str, str]:
     """A certificate in the form that signatures have."""
     parsed = x509.load_pem_x509_certificate(certificate.read_bytes())
     return {"rawBytes": base64.b64encode(parsed.public_bytes(serialization.Encoding.DER)).decode()}
+
+
+def write_trust_config(path: Path, root: Path) -> Path:
+    """The roots of a Sigstore of our own: one certificate authority, whose key is also that of both logs."""
+    key = x509.load_pem_x509_certificate(root.read_bytes()).public_key()
+    der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    since = {"start": "2020-01-01T00:00:00Z"}
+    log = {
+        "baseUrl": "https://log.invalid",
+        "hashAlgorithm": "SHA2_256",
+        "publicKey": {
+            "rawBytes": base64.b64encode(der).decode(),
+            "keyDetails": "PKIX_ECDSA_P256_SHA_256",
+            "validFor": since,
+        },
+        "logId": {"keyId": base64.b64encode(bytes(32)).decode()},
+    }
+    authority = {
+        "subject": {"organization": "tests", "commonName": "root"},
+        "uri": "https://authority.invalid",
+        "certChain": {"certificates": [as_material(root)]},
+        "validFor": since,
+    }
+    media = "application/vnd.dev.sigstore."
+    trusted = {
+        "mediaType": f"{media}trustedroot+json;version=0.1",
+        "tlogs": [log],
+        "ctlogs": [log],
+        "certificateAuthorities": [authority],
+        "timestampAuthorities": [],
+    }
+    services = {
+        "mediaType": f"{media}signingconfig.v0.2+json",
+        **dict.fromkeys(("caUrls", "oidcUrls", "rekorTlogUrls", "tsaUrls"), ()),
+        "rekorTlogConfig": {"selector": "ANY"},
+        "tsaConfig": {"selector": "ANY"},
+    }
+    config = {
+        "mediaType": f"{media}clienttrustconfig.v0.1+json",
+        "trustedRoot": trusted,
+        "signingConfig": services,
+    }
+    path.write_text(json.dumps(config), "utf-8")
+    return path
 
 
 def _certificate(
