@@ -28,9 +28,11 @@ __all__ = [
 _YEAR = timedelta(days=365)
 
 
-def write_key(folder: Path, name: str = "key", password: str | None = None) -> tuple[Path, Path]:
-    """Make an EC P-256 key; return the files of the private and of the public key."""
-    key = ec.generate_private_key(ec.SECP256R1())
+def write_key(
+    folder: Path, name: str = "key", password: str | None = None, curve: str = "SECP256R1"
+) -> tuple[Path, Path]:
+    """Make an elliptic-curve key; return the files of the private and of the public key."""
+    key = ec.generate_private_key(getattr(ec, curve)())
     private, public = folder / f"{name}.pem", folder / f"{name}.pub"
     private.write_bytes(_private_pem(key, password))
     public.write_bytes(_public_pem(key))
