@@ -246,7 +246,7 @@ class DownloadError(WeightsError):
 
 
 class HashMismatchError(WeightsError):
-    """The hash of a file is not the published one."""
+    """The hash of a file is not the published one, or not the one that the caller passed."""
 
     code = "hash_mismatch"
 
