@@ -48,8 +48,9 @@ class Certificates:
     identity: str | None = None
 
     def __post_init__(self) -> None:
-        one = isinstance(self.chain, (str, os.PathLike)) or not isinstance(self.chain, Sequence)
-        files = tuple(_file("chain", path) for path in ([self.chain] if one else self.chain))
+        several = isinstance(self.chain, Sequence) and not isinstance(self.chain, str)
+        given: Sequence[Any] = self.chain if several else [self.chain]  # type: ignore[assignment]
+        files = tuple(_file("chain", path) for path in given)
         if not files:  # the library would then trust every certificate of the public web
             raise InputError("chain is empty", source="chain", hint="Pass the PEM file of the root that you trust.")
         object.__setattr__(self, "chain", files)
@@ -57,7 +58,7 @@ class Certificates:
             _check_text("identity", self.identity)
 
     def __str__(self) -> str:
-        files = ", ".join(map(str, self.chain))
+        files = ", ".join(map(str, self.chain))  # type: ignore[arg-type] # a tuple after __post_init__
         return f"the certificates {files}" + (f" for {self.identity}" if self.identity else "")
 
 

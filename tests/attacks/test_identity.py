@@ -413,7 +413,7 @@ def test_a_pickled_client_checks_again(folder: Path, tmp_path: Path, monkeypatch
     image = random_pixels(1)[0]
     pickled = []
     for options in ({"verify": PublicKey(public.name)}, {"sha256": open_bundle(folder).sha256}):
-        with Client(folder, device="cpu", **options) as client:  # type: ignore[arg-type]
+        with Client(folder, device="cpu", **options) as client:
             pickled.append(pickle.dumps(client))
             expected = client.predict(image)
     monkeypatch.chdir("/")
