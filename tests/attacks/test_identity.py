@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
@@ -21,6 +20,7 @@ from support.gpu_machine import GpuMachine
 from support.signers import (
     Authority,
     as_material,
+    disguise_as_sigstore,
     edit_signature,
     sign_with_certificate,
     sign_with_key,
@@ -166,29 +166,7 @@ def test_a_second_certificate_does_not_lend_its_name(key: str, folder: Path, tmp
 def test_a_forged_signature_of_sigstore_is_refused(logged: bool, folder: Path, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     sign_with_certificate(folder, *authority.issue("alice", email="alice@example.com"))
-    number = base64.b64encode(bytes(32)).decode()
-    entry = {
-        "logIndex": "1",
-        "logId": {"keyId": number},
-        "kindVersion": {"kind": "dsse", "version": "0.0.1"},
-        "integratedTime": "1700000000",
-        "inclusionPromise": {"signedEntryTimestamp": "AAAA"},
-        "inclusionProof": {
-            "logIndex": "1",
-            "rootHash": number,
-            "treeSize": "2",
-            "hashes": [number],
-            "checkpoint": {"envelope": "forged"},
-        },
-        "canonicalizedBody": base64.b64encode(b"{}").decode(),
-    }
-
-    def forge(document: dict[str, Any]) -> None:
-        material = document["verificationMaterial"]
-        material["certificate"] = material.pop("x509CertificateChain")["certificates"][0]
-        material["tlogEntries"] = [entry] if logged else []
-
-    edit_signature(folder, forge)
+    disguise_as_sigstore(folder, logged=logged)
     trust = write_trust_config(tmp_path / "trust.json", authority.root)
     with pytest.raises(SignatureError, match="certificate chain" if logged else "one log entry"):
         Client(folder, verify=Sigstore("alice@example.com", "https://accounts.example.com", trust))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 import pickle
 from datetime import timedelta
 from pathlib import Path
@@ -10,8 +12,16 @@ from typing import Any
 
 import pytest
 from model_signing import hashing, signing, verifying
-from support.bundles import copy_of, small_bundle
-from support.signers import Authority, sign_with_certificate, sign_with_key, write_key, write_trust_config
+from sigstore.verify.policy import Identity
+from support.bundles import copy_of, edit_manifest, small_bundle
+from support.signers import (
+    Authority,
+    disguise_as_sigstore,
+    sign_with_certificate,
+    sign_with_key,
+    write_key,
+    write_trust_config,
+)
 
 from bcos_sdk import Certificates, PublicKey, Sigstore, _extras
 from bcos_sdk.bundle import SIGNATURE, Signer, SignWithKey, SignWithSigstore, open_bundle, signature_kind
@@ -151,8 +161,6 @@ def test_a_killed_signer_leaves_a_usable_bundle(folder: Path, tmp_path: Path) ->
 
 
 def test_a_manifest_cannot_list_the_signature(folder: Path) -> None:
-    from support.bundles import edit_manifest
-
     (folder / SIGNATURE).write_text("{}")
 
     def change(document: dict[str, Any]) -> None:
@@ -201,13 +209,7 @@ def test_sigstore_without_its_roots(folder: Path, tmp_path: Path, monkeypatch: p
     """A trust configuration that is no such file, and a network that does not answer."""
     authority = Authority(tmp_path)
     sign_with_certificate(folder, *authority.issue("alice"))
-    from support.signers import edit_signature
-
-    def as_sigstore(document: dict[str, Any]) -> None:
-        material = document["verificationMaterial"]
-        material["certificate"] = material.pop("x509CertificateChain")["certificates"][0]
-
-    edit_signature(folder, as_sigstore)
+    disguise_as_sigstore(folder, logged=False)
     with pytest.raises(InputError, match="cannot verify with Sigstore for alice"):
         open_bundle(folder, verify=Sigstore("alice", "https://example.com", authority.root))
 
@@ -222,6 +224,31 @@ def test_sigstore_without_its_roots(folder: Path, tmp_path: Path, monkeypatch: p
         Signer(SignWithSigstore())
     with pytest.raises(SigningError, match="cannot sign with Sigstore"):
         Signer(SignWithSigstore(write_trust_config(tmp_path / "trust.json", authority.root)))
+
+
+def test_a_statement_that_sigstore_accepts_must_be_of_these_files(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cryptography of Sigstore is replaced, because its logs are on the network. What it gets is the real input."""
+    authority = Authority(tmp_path)
+    sign_with_certificate(folder, *authority.issue("alice"))
+    disguise_as_sigstore(folder, logged=True)
+    policies: list[Any] = []
+
+    def accept(_verifier: Any, bundle: Any, policy: Any) -> tuple[str, bytes]:
+        policies.append(policy)
+        envelope = json.loads(bundle.to_json())["dsseEnvelope"]
+        return envelope["payloadType"], base64.b64decode(envelope["payload"])
+
+    monkeypatch.setattr("sigstore.verify.Verifier.verify_dsse", accept)
+    verify = Sigstore("alice", "https://example.com", write_trust_config(tmp_path / "trust.json", authority.root))
+    assert open_bundle(folder, verify=verify).origin_checked
+    ours = vars(Identity(identity="alice", issuer="https://example.com"))
+    assert vars(policies[0])["_identity"] == ours["_identity"]
+    assert vars(vars(policies[0])["_issuer"]) == vars(ours["_issuer"])
+    edit_manifest(folder, lambda document: document["labels"].reverse())
+    with pytest.raises(SignatureError, match="belongs to other files"):
+        open_bundle(folder, verify=verify)
 
 
 def test_without_the_extra(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

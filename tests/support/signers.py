@@ -18,6 +18,7 @@ from bcos_sdk.bundle import SIGNATURE, Signer, SignWithKey, open_bundle
 __all__ = [
     "Authority",
     "as_material",
+    "disguise_as_sigstore",
     "edit_signature",
     "sign_with_certificate",
     "sign_with_key",
@@ -106,6 +107,36 @@ def as_material(certificate: Path) -> dict[str, str]:
     """A certificate in the form that signatures have."""
     parsed = x509.load_pem_x509_certificate(certificate.read_bytes())
     return {"rawBytes": base64.b64encode(parsed.public_bytes(serialization.Encoding.DER)).decode()}
+
+
+def disguise_as_sigstore(bundle: Path, *, logged: bool) -> None:
+    """Give a signature that was made with a certificate the form of one of Sigstore, with or without an entry of a log.
+
+    The entry has the right form, and nothing in it is true.
+    """
+    number = base64.b64encode(bytes(32)).decode()
+    entry = {
+        "logIndex": "1",
+        "logId": {"keyId": number},
+        "kindVersion": {"kind": "dsse", "version": "0.0.1"},
+        "integratedTime": "1700000000",
+        "inclusionPromise": {"signedEntryTimestamp": "AAAA"},
+        "inclusionProof": {
+            "logIndex": "1",
+            "rootHash": number,
+            "treeSize": "2",
+            "hashes": [number],
+            "checkpoint": {"envelope": "forged"},
+        },
+        "canonicalizedBody": base64.b64encode(b"{}").decode(),
+    }
+
+    def change(document: dict[str, Any]) -> None:
+        material = document["verificationMaterial"]
+        material["certificate"] = material.pop("x509CertificateChain")["certificates"][0]
+        material["tlogEntries"] = [entry] if logged else []
+
+    edit_signature(bundle, change)
 
 
 def write_trust_config(path: Path, root: Path) -> Path:
