@@ -33,7 +33,7 @@ test-python-%: build/pythons/wheel build/pythons/bundles
 	rm -rf build/pythons/$*
 	$$(.ci/python $*) -m venv build/pythons/$*
 	build/pythons/$*/bin/python -m pip install --quiet --constraint constraints.txt \
-		"$$(echo build/pythons/wheel/*.whl)[cpu,openvino,pandas,parquet]" hypothesis matplotlib playwright pytest pytest-xdist
+		"$$(echo build/pythons/wheel/*.whl)[cpu,openvino,pandas,parquet,sign]" hypothesis matplotlib playwright pytest pytest-xdist
 	env -u PYTHONPATH BCOS_SDK_TEST_BUNDLES=$(CURDIR)/build/pythons/bundles build/pythons/$*/bin/pytest -n $(WORKERS) \
 		--installed $(WITHOUT_TORCH_PASSED) $(WITHOUT_TORCH)
 

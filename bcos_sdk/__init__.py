@@ -5,6 +5,7 @@
 
 from importlib.metadata import version
 
+from bcos_sdk.bundle import Certificates, PublicKey, Sigstore
 from bcos_sdk.client import Client, Contrast
 from bcos_sdk.errors import BcosError
 from bcos_sdk.limits import Limits
@@ -23,6 +24,7 @@ from bcos_sdk.results import (
 
 __all__ = [
     "BcosError",
+    "Certificates",
     "Client",
     "Completeness",
     "Contrast",
@@ -32,6 +34,8 @@ __all__ = [
     "Limits",
     "ModelSpec",
     "Prediction",
+    "PublicKey",
+    "Sigstore",
     "__version__",
     "builtin_registry",
     "read_explanation",

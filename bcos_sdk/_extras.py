@@ -11,10 +11,12 @@ from bcos_sdk.errors import MissingExtraError
 __all__ = ["installed_version", "is_installed", "require", "torch_support"]
 
 _EXTRA_OF_MODULE = {
+    "OpenSSL": "sign",
     "bcos": "bench",
     "cuda.bindings": "trt",
     "einops": "bench",
     "matplotlib": "bench",
+    "model_signing": "sign",
     "onnx": "export",
     "onnxruntime": "cpu",
     "onnxscript": "export",

@@ -18,7 +18,9 @@ BcosError
 │   │   │   └── UnsafeCheckpointError
 │   │   └── WeightsMismatchError
 │   ├── BundleError
-│   └── BundleExistsError
+│   │   └── SignatureError
+│   ├── BundleExistsError
+│   └── SigningError
 ├── ExportError                  a module that cannot be exported
 │   ├── FactoryError
 │   ├── CaptureError
@@ -94,6 +96,8 @@ __all__ = [
     "RegistryError",
     "ResultError",
     "SelfTestError",
+    "SignatureError",
+    "SigningError",
     "UnknownModelError",
     "UnknownTargetError",
     "UnreadableImageError",
@@ -244,7 +248,7 @@ class DownloadError(WeightsError):
 
 
 class HashMismatchError(WeightsError):
-    """The hash of a file is not the published one."""
+    """The hash of a file is not the published one, or not the one that the caller passed."""
 
     code = "hash_mismatch"
 
@@ -290,10 +294,22 @@ class BundleError(ModelError):
     code = "bundle_invalid"
 
 
+class SignatureError(BundleError):
+    """A bundle has no signature, or one that is not valid, is of somebody else or of other files."""
+
+    code = "signature_invalid"
+
+
 class BundleExistsError(ModelError):
-    """The target folder exists, and `force` was not given or the folder is not a bundle."""
+    """The target exists, and `force` was not given or the folder is not a bundle."""
 
     code = "bundle_exists"
+
+
+class SigningError(ModelError):
+    """A bundle cannot be signed. It is complete but not signed."""
+
+    code = "signing_failed"
 
 
 # ----------------------------------------------------------------------------------------------------------- export

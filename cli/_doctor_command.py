@@ -28,6 +28,7 @@ _PACKAGES = (
     "tensorrt",
     "tensorrt-rtx",
     "cuda-bindings",
+    "model-signing",
 )
 
 

@@ -11,7 +11,7 @@ import click
 
 from bcos_sdk._extras import require
 from bcos_sdk.backends.tensorrt import EngineRecord, list_engines
-from bcos_sdk.bundle import Bundle, find_bundle
+from bcos_sdk.bundle import Bundle, find_bundle, signature_kind
 from bcos_sdk.cli._common import json_option, pairs
 from bcos_sdk.contract import EXPLAIN_METADATA
 from bcos_sdk.errors import BundleError
@@ -42,7 +42,14 @@ def inspect(model: str, as_json: bool) -> None:
             for name, found in list_engines(bundle.engines).items()
         }
         manifest = bundle.manifest.model_dump(mode="json")
-        document = {"path": str(bundle.path), "manifest": manifest, "graphs": graphs, "engines": engines}
+        document = {
+            "path": str(bundle.path),
+            "sha256": bundle.sha256,
+            "signature": None if bundle.signature is None else signature_kind(bundle.signature),
+            "manifest": manifest,
+            "graphs": graphs,
+            "engines": engines,
+        }
         click.echo(json.dumps(document, indent=2))
         return
     click.echo(_bundle_text(bundle))
@@ -91,6 +98,8 @@ def _bundle_text(bundle: Bundle) -> str:
     worst = max((row.residual for row in manifest.parity), default=0.0)
     rows = [
         ("bundle", str(bundle.path)),
+        ("sha256", bundle.sha256),
+        ("signature", _signature_text(bundle)),
         ("model", f"{manifest.model.name}  ({manifest.model.module})"),
         ("weights", f"sha256 {manifest.model.weights_sha256[:16]}…"),
         ("input", f"{spec.size[0]}×{spec.size[1]} rgb+complement  {', '.join(filter(None, steps))}".rstrip()),
@@ -104,6 +113,12 @@ def _bundle_text(bundle: Bundle) -> str:
         *(("engine", _engine_text(name, found)) for name, found in list_engines(bundle.engines).items()),
     ]
     return pairs(rows)
+
+
+def _signature_text(bundle: Bundle) -> str:
+    if bundle.signature is None:
+        return "none"
+    return f"{signature_kind(bundle.signature)}, not checked: `bcos-sdk validate` checks it"
 
 
 def _engine_text(name: str, found: EngineRecord | str) -> str:

@@ -12,6 +12,7 @@ from bcos_sdk import __version__
 from bcos_sdk.cli._doctor_command import doctor
 from bcos_sdk.cli._inspect_command import inspect
 from bcos_sdk.cli._models_command import models
+from bcos_sdk.cli._sign_command import sign
 from bcos_sdk.cli._signals import exit_code_of, watch_signals
 from bcos_sdk.cli._terminal import print_error
 from bcos_sdk.cli._validate_command import validate
@@ -91,5 +92,5 @@ def main(verbose: bool) -> None:
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO if verbose else logging.WARNING)
 
 
-for command in (export, predict, models, inspect, validate, doctor, benchmark):
+for command in (export, predict, models, inspect, validate, sign, doctor, benchmark):
     main.add_command(command)

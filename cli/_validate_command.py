@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from bcos_sdk.bundle import find_bundle
+from bcos_sdk.bundle import find_bundle, signature_kind
 from bcos_sdk.cli._common import device_option, tf32_option, trust_engines_option
+from bcos_sdk.cli._trust_options import Trust, trust_options
 from bcos_sdk.images import encode
 
 __all__ = ["validate"]
@@ -16,22 +17,34 @@ __all__ = ["validate"]
 @device_option
 @tf32_option
 @trust_engines_option
-def validate(model: str, device: str, tf32: bool, trust_engines: bool) -> None:
-    """Check the bundle DIR, or the stored export NAME: manifest and file hashes, self-test, completeness.
+@trust_options
+def validate(model: str, device: str, tf32: bool, trust_engines: bool, trust: Trust) -> None:
+    """Check the bundle DIR, or the stored export NAME: who made it, file hashes, self-test, completeness.
 
-    The self-test compares logits and W(x) with the golden record of the bundle. Exit code 1 if a file was changed, 3 if
-    the self-test fails, 4 if an explanation is incomplete (does not add up to the logit).
+    Who made it is checked if you say who must have: pass --public-key, or --certificate-chain and the --identity in the
+    certificate, or --identity and --issuer for Sigstore. --sha256 accepts one bundle only.
+    The self-test compares logits and W(x) with the golden record of the bundle. Exit code 1 if a file was changed or
+    the bundle is of somebody else, 3 if the self-test fails, 4 if an explanation is incomplete (does not add up to the
+    logit).
 
     \b
     Examples:
       bcos-sdk validate out/resnet50
       bcos-sdk validate resnet50 --device cuda
+      bcos-sdk validate out/resnet50 --public-key public.pem
+      bcos-sdk validate out/resnet50 --identity me@example.com --issuer https://accounts.google.com
     """
     from bcos_sdk.client import Client
 
-    bundle = find_bundle(model)
+    bundle = find_bundle(model, **trust.arguments)
     click.echo(f"ok  hashes        {len(bundle.manifest.files)} files of {bundle.path}")
-    with Client(bundle.path, device=device, tf32=tf32, trust_engines=trust_engines) as client:
+    if trust.sha256 is not None:
+        click.echo(f"ok  sha256        {bundle.sha256}")
+    if trust.verify is not None:
+        click.echo(f"ok  signature     verified with {trust.verify}")
+    elif bundle.signature is not None:
+        click.echo(f"--  signature     {signature_kind(bundle.signature)}, not checked: no signer was named")
+    with Client(bundle.path, device=device, tf32=tf32, trust_engines=trust_engines, **trust.arguments) as client:
         golden = bundle.golden()
         image = encode(golden.pixels)
         client.predict(image)

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from support.export_extra import load_model, torch
 
 from bcos_sdk import Client
 from bcos_sdk._paths import builtin_dir
-from bcos_sdk.bundle import BUILTIN_MODEL, builtin_bundle, open_bundle
+from bcos_sdk.bundle import BUILTIN_MODEL, BUILTIN_SHA256, builtin_bundle, open_bundle
 from bcos_sdk.cli import main
 from bcos_sdk.errors import HashMismatchError
 from bcos_sdk.registry import builtin_registry
@@ -35,6 +36,12 @@ def test_the_bundle_was_exported_from_the_packaged_weights() -> None:
     (weights,) = torch.autograd.grad(logits[golden.target], x)
     np.testing.assert_allclose(logits.detach().numpy(), golden.logits, rtol=1e-5)
     np.testing.assert_allclose(weights[0].numpy(), golden.weights, atol=1e-5 * float(weights.abs().max()))
+
+
+def test_the_digest_of_the_bundle_is_pinned() -> None:
+    """If this fails after a new export of the model: put the new digest into bcos_sdk/bundle/_builtin.py."""
+    assert sha256((builtin_bundle() / "manifest.json").read_bytes()).hexdigest() == BUILTIN_SHA256
+    assert open_bundle(builtin_bundle()).sha256 == BUILTIN_SHA256
 
 
 def test_changed_weights_are_refused() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import re
 import shutil
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -13,9 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from support.reports import model_record, sample_report
+from support.signers import Authority
 
 from bcos_sdk import BcosError, Prediction, errors
+from bcos_sdk.bundle import SIGNATURE
+from bcos_sdk.cli import main
 from bcos_sdk.cli.benchmark import Report
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -117,6 +122,35 @@ def test_the_service_runs_as_printed(clone: Path) -> None:
         ):
             bad = service.post(f"/explain{query}", content=body)
             assert (bad.status_code, bad.json()["code"]) == (status, code)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_the_page_about_signatures_runs_as_printed(clone: Path) -> None:
+    page = ROOT / "docs" / "signing.md"
+    digest, check = python_blocks(page)
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    _install, key, certificate, sigstore = (block for language, block in fences if not language)
+    run_lines(key)
+    names: dict[str, Any] = {}
+    for block in (digest, check):
+        exec(block, names)
+        names["client"].close()
+    (clone / "out" / "model" / SIGNATURE).unlink()
+    authority = Authority(clone)
+    between = authority.issue("intermediate", is_authority=True)
+    authority.issue("alice", email="alice@example.com", issuer=between)
+    run_lines(certificate)
+    assert "--sigstore" in sigstore, "it needs the network"
+
+
+def run_lines(block: str) -> None:
+    """Run each line of a block of shell commands."""
+    for command, *arguments in map(str.split, block.splitlines()):
+        if command == "bcos-sdk":
+            result = CliRunner().invoke(main, arguments)
+            assert result.exit_code == 0, (arguments, result.output)
+        else:
+            subprocess.run([command, *arguments], check=True, capture_output=True)
 
 
 def test_the_guide_to_your_own_module_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The bundle: a folder with ONNX graphs, weights, golden record, and a manifest with the hash of every file."""
 
+from bcos_sdk.bundle._builtin import BUILTIN_MODEL, BUILTIN_SHA256, builtin_bundle
 from bcos_sdk.bundle._bundle import Bundle, InputShapes
 from bcos_sdk.bundle._contents import release_pages
 from bcos_sdk.bundle._external_data import external_tensors, move_external_data
@@ -7,10 +8,10 @@ from bcos_sdk.bundle._golden import Golden
 from bcos_sdk.bundle._graph_gate import GateError, check_graph
 from bcos_sdk.bundle._manifest import SCHEMA_VERSION, FileRecord, Manifest, ModelRecord, Parity, binding_digest
 from bcos_sdk.bundle._open import has_manifest, open_bundle
+from bcos_sdk.bundle._signature import SIGNATURE, SignatureKind, signature_kind
+from bcos_sdk.bundle._signing import Signer, SignWithKey, SignWithSigstore, is_encrypted
 from bcos_sdk.bundle._store import (
-    BUILTIN_MODEL,
     StoredBundle,
-    builtin_bundle,
     check_name,
     find_bundle,
     find_folder,
@@ -21,13 +22,17 @@ from bcos_sdk.bundle._store import (
     remove_stored,
     stored_bundles,
 )
+from bcos_sdk.bundle._trust import Certificates, PublicKey, Sigstore, Verification, parse_digest
 from bcos_sdk.bundle._write import BundleWriter
 
 __all__ = [
     "BUILTIN_MODEL",
+    "BUILTIN_SHA256",
     "SCHEMA_VERSION",
+    "SIGNATURE",
     "Bundle",
     "BundleWriter",
+    "Certificates",
     "FileRecord",
     "GateError",
     "Golden",
@@ -35,7 +40,14 @@ __all__ = [
     "Manifest",
     "ModelRecord",
     "Parity",
+    "PublicKey",
+    "SignWithKey",
+    "SignWithSigstore",
+    "SignatureKind",
+    "Signer",
+    "Sigstore",
     "StoredBundle",
+    "Verification",
     "binding_digest",
     "builtin_bundle",
     "check_graph",
@@ -44,13 +56,16 @@ __all__ = [
     "find_bundle",
     "find_folder",
     "has_manifest",
+    "is_encrypted",
     "is_name",
     "latest_stored_bundle",
     "list_store",
     "move_external_data",
     "open_bundle",
+    "parse_digest",
     "read_manifest",
     "release_pages",
     "remove_stored",
+    "signature_kind",
     "stored_bundles",
 ]

@@ -24,6 +24,10 @@ class Bundle:
     manifest: Manifest
     contents: Mapping[str, memoryview] = field(default_factory=dict, repr=False, compare=False)
     """The verified contents of every file of the manifest. A runtime gets these bytes, not the path of a file."""
+    sha256: str = ""
+    """The SHA-256 of manifest.json. It pins the whole bundle, because the manifest has the hash of every file."""
+    signature: memoryview | None = field(default=None, repr=False, compare=False)
+    """The contents of the signature; None if the bundle is not signed. That there is one proves nothing."""
 
     @property
     def weights(self) -> memoryview:
@@ -61,7 +65,7 @@ class Bundle:
 
     @property
     def engines(self) -> Path:
-        """The folder of TensorRT engines. The manifest does not list them: each engine has its own record beside it."""
+        """The folder of TensorRT engines. Neither manifest nor signature covers them; each has a record beside it."""
         return self.path / "engines"
 
     def golden(self) -> Golden:

@@ -1,5 +1,5 @@
 """Open a bundle: every file is a regular file inside the bundle with the recorded hash, every graph passes the gate and
-holds the digest of the manifest."""
+holds the digest of the manifest. If the caller says whose bundle it must be, this is checked before the other files."""
 
 from __future__ import annotations
 
@@ -11,18 +11,24 @@ from typing import Any
 from pydantic import ValidationError
 
 from bcos_sdk._paths import builtin_dir
+from bcos_sdk.bundle._builtin import BUILTIN_SHA256, builtin_bundle
 from bcos_sdk.bundle._bundle import Bundle
 from bcos_sdk.bundle._contents import ContentsError, open_contents, release_pages
 from bcos_sdk.bundle._graph_gate import LARGEST_GRAPH, check_graph
 from bcos_sdk.bundle._graph_metadata import read_metadata
 from bcos_sdk.bundle._manifest import SCHEMA_VERSION, FileRecord, Manifest, binding_digest
+from bcos_sdk.bundle._signature import SIGNATURE, verify_signature
+from bcos_sdk.bundle._trust import Verification, check_digest, parse_digest
 from bcos_sdk.contract import MANIFEST_METADATA
 from bcos_sdk.errors import BundleError, first_faults
 
-__all__ = ["ENGINES", "MANIFEST", "has_manifest", "is_replaceable", "open_bundle"]
+__all__ = ["ENGINES", "MANIFEST", "has_manifest", "is_replaceable", "open_bundle", "signed_hashes"]
 
 MANIFEST, ENGINES = "manifest.json", "engines"
+_UNLISTED = {MANIFEST, ENGINES, SIGNATURE, f".{SIGNATURE}.partial"}
+"""Names that the manifest does not list. Engines are not part of the export; the last is a signature being written."""
 _LARGEST_MANIFEST = 16 << 20
+_LARGEST_SIGNATURE = 1 << 20
 _LARGEST_FILE = 8 << 30
 
 
@@ -41,42 +47,61 @@ def is_replaceable(folder: Path) -> bool:
     if not any(folder.iterdir()):
         return True
     try:
-        document = _read_json(folder)
+        document = _parsed(_contents(folder, MANIFEST, _LARGEST_MANIFEST))
     except (ContentsError, OSError, ValueError, RecursionError):
         return False
     return isinstance(document, dict) and {"schema_version", "predict_graph", "explain_graph"} <= document.keys()
 
 
-def open_bundle(path: Path | str) -> Bundle:
-    """Open the bundle in a folder and verify all its files, or raise a `BundleError` that names the fault."""
+def open_bundle(path: Path | str, *, sha256: str | None = None, verify: Verification | None = None) -> Bundle:
+    """Open the bundle in a folder and verify all its files, or raise a `BundleError` that names the fault.
+
+    With `sha256` its manifest must have this digest, else a `HashMismatchError` is raised. With `verify` it must be
+    signed by who is named there, else a `SignatureError` is raised.
+    """
     folder = Path(path)
     try:
-        return _open(folder)
+        return _open(folder, None if sha256 is None else parse_digest(sha256), verify)
     except ContentsError as error:
         raise _invalid(folder, str(error)) from None
     except OSError as error:
         raise _invalid(folder, f"it cannot be read: {error.strerror}") from error
 
 
-def _open(folder: Path) -> Bundle:
+def signed_hashes(manifest: Manifest, sha256: str) -> dict[str, str]:
+    """The SHA-256 of every file that a signature covers: the manifest, and the files that it lists."""
+    return {name: record.sha256 for name, record in manifest.files.items()} | {MANIFEST: sha256}
+
+
+def _open(folder: Path, sha256: str | None, verify: Verification | None) -> Bundle:
     if not folder.is_dir():
         raise _invalid(folder, "there is no such folder")
-    document = _read_document(folder)
+    written = _contents(folder, MANIFEST, _LARGEST_MANIFEST)
+    is_builtin = folder.resolve() == builtin_bundle()
+    if is_builtin:
+        check_digest(folder, written, BUILTIN_SHA256, "Install bcos-sdk again: its built-in model was changed.")
+    if sha256 is not None:
+        check_digest(folder, written, sha256, "Use the bundle that you chose the digest of, or choose its digest anew.")
+    document = _read_document(folder, written)
     manifest = _manifest_of(folder, document)
     graphs = [name for name in (manifest.predict_graph, manifest.explain_graph, manifest.explain_rows_graph) if name]
     if missing := {*graphs, manifest.weights, manifest.golden} - manifest.files.keys():
         raise _invalid(folder, f"the manifest has no hash of {', '.join(sorted(missing))}")
     _refuse_unlisted_files(folder, manifest)
+    signature = _signature(folder)
+    found = hashlib.sha256(written).hexdigest()
+    if verify is not None:
+        verify_signature(folder, signature, signed_hashes(manifest, found), verify)
     contents = {name: _verified(folder, name, record) for name, record in manifest.files.items()}
     for name in graphs:
         _check_graph(folder, name, contents[name], manifest, binding_digest(document))
-    return Bundle(folder, manifest, contents)
+    return Bundle(folder, manifest, contents, found, signature)
 
 
-def _read_document(folder: Path) -> dict[str, Any]:
+def _read_document(folder: Path, written: memoryview) -> dict[str, Any]:
     """The manifest as JSON, of the version that this package reads."""
     try:
-        document = _read_json(folder)
+        document = _parsed(written)
     except (ValueError, RecursionError) as error:
         raise _invalid(folder, f"{MANIFEST} is not JSON: {error}") from error
     version = document.get("schema_version") if isinstance(document, dict) else None
@@ -90,8 +115,8 @@ def _read_document(folder: Path) -> dict[str, Any]:
     return document
 
 
-def _read_json(folder: Path) -> Any:
-    return json.loads(bytes(_contents(folder, MANIFEST, _LARGEST_MANIFEST)).decode("utf-8"))
+def _parsed(written: memoryview) -> Any:
+    return json.loads(bytes(written).decode("utf-8"))
 
 
 def _manifest_of(folder: Path, document: dict[str, Any]) -> Manifest:
@@ -102,10 +127,21 @@ def _manifest_of(folder: Path, document: dict[str, Any]) -> Manifest:
 
 
 def _refuse_unlisted_files(folder: Path, manifest: Manifest) -> None:
-    """Refuse files that the manifest does not list, except engines: they are not part of the export."""
-    listed = {MANIFEST, ENGINES, *(name.partition("/")[0] for name in manifest.files)}
+    """Refuse files that the manifest does not list, and a manifest that lists itself or the signature."""
+    if reserved := sorted({MANIFEST, SIGNATURE} & manifest.files.keys()):
+        raise _invalid(folder, f"the manifest lists {', '.join(reserved)}")
+    listed = {*_UNLISTED, *(name.partition("/")[0] for name in manifest.files)}
     if unlisted := sorted(path.name for path in folder.iterdir() if path.name not in listed):
         raise _invalid(folder, f"the manifest does not list {', '.join(unlisted[:5])}")
+
+
+def _signature(folder: Path) -> memoryview | None:
+    """The contents of the signature; None if there is none. Only `verify_signature` tells whether it is valid."""
+    try:
+        (folder / SIGNATURE).lstat()
+    except FileNotFoundError:
+        return None
+    return _contents(folder, SIGNATURE, _LARGEST_SIGNATURE)
 
 
 def _verified(folder: Path, name: str, record: FileRecord) -> memoryview:

@@ -17,12 +17,11 @@ from bcos_sdk._private_folders import check_store
 from bcos_sdk.bundle._bundle import Bundle
 from bcos_sdk.bundle._manifest import Manifest
 from bcos_sdk.bundle._open import MANIFEST, has_manifest, open_bundle
+from bcos_sdk.bundle._trust import Verification
 from bcos_sdk.errors import BundleError, InputError, OutputError, first_faults
 
 __all__ = [
-    "BUILTIN_MODEL",
     "StoredBundle",
-    "builtin_bundle",
     "check_name",
     "find_bundle",
     "find_folder",
@@ -34,7 +33,6 @@ __all__ = [
     "stored_bundles",
 ]
 
-BUILTIN_MODEL = "cifar10_resnet18_w16"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -84,14 +82,14 @@ def find_folder(model: str | os.PathLike[str]) -> Path:
     raise _unknown(str(model))
 
 
-def find_bundle(model: str | os.PathLike[str]) -> Bundle:
-    """Open the bundle at a path, or the one that a name means (`find_folder`)."""
-    return open_bundle(find_folder(model))
+def find_bundle(
+    model: str | os.PathLike[str], *, sha256: str | None = None, verify: Verification | None = None
+) -> Bundle:
+    """Open the bundle at a path, or the one that a name means (`find_folder`).
 
-
-def builtin_bundle() -> Path:
-    """The folder of the model that ships with this package."""
-    return builtin_dir() / BUILTIN_MODEL
+    `sha256` and `verify` say whose bundle it must be, as in `open_bundle`.
+    """
+    return open_bundle(find_folder(model), sha256=sha256, verify=verify)
 
 
 def stored_bundles() -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -77,7 +78,7 @@ class BundleWriter:
         for graph in Bundle(self.folder, manifest).graphs:
             add_metadata(graph, MANIFEST_METADATA, digest)
         manifest = manifest.model_copy(update={"files": self._records()})
-        (self.folder / MANIFEST).write_text(manifest.to_json(), "utf-8")
+        (self.folder / MANIFEST).write_bytes(manifest.to_json().encode("utf-8"))
         opened = open_bundle(self.folder)
         self._refuse_to_overwrite()
         if self.target.exists():
@@ -86,7 +87,7 @@ class BundleWriter:
             shutil.rmtree(self._replaced)
         else:
             self.folder.rename(self.target)
-        return Bundle(self.target, manifest, opened.contents)
+        return replace(opened, path=self.target)
 
     @property
     def _in_store(self) -> bool:

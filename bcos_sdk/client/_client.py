@@ -12,7 +12,7 @@ from typing import Any, Literal, overload
 from typing_extensions import Self
 
 from bcos_sdk.backends import Backend, open_backend
-from bcos_sdk.bundle import Manifest, find_bundle
+from bcos_sdk.bundle import Certificates, Manifest, PublicKey, Sigstore, Verification, find_bundle, parse_digest
 from bcos_sdk.client._arguments import (
     TOP_K,
     Images,
@@ -77,6 +77,8 @@ class Client(AsyncCalls):
         on_incomplete: what to do with an explanation whose terms do not add up to the logit. "raise": it is an error of
             its image. "flag": it is returned with `completeness.passed` false, and cannot be drawn or saved.
         limits: bounds on the size of images, calls and the queue.
+        sha256: the SHA-256 of the bundle's manifest.json, which has the hashes of all files. Another bundle is refused.
+        verify: who must have signed the bundle: `PublicKey(…)`, `Certificates(…)` or `Sigstore(…)`.
     """
 
     def __init__(
@@ -90,6 +92,8 @@ class Client(AsyncCalls):
         trust_engines: bool = False,
         on_incomplete: OnIncomplete = "raise",
         limits: Limits | None = None,
+        sha256: str | None = None,
+        verify: Verification | None = None,
     ) -> None:
         self._options: dict[str, Any] = {
             "device": device,
@@ -99,12 +103,17 @@ class Client(AsyncCalls):
             "trust_engines": trust_engines,
             "on_incomplete": on_incomplete,
             "limits": limits,
+            "sha256": sha256,
+            "verify": verify,
         }
         check_choice("on_incomplete", on_incomplete, OnIncomplete)
         check_type("model", model, (str, os.PathLike))
         check_type("tf32", tf32, (bool,))
         check_type("trust_engines", trust_engines, (bool,))
         check_type("limits", limits, (Limits, type(None)))
+        check_type("verify", verify, (PublicKey, Certificates, Sigstore, type(None)))
+        if sha256 is not None:
+            parse_digest(sha256)
         threads = None if threads is None else check_threads(threads)
         self._process = os.getpid()
         self._limits = limits or Limits()
@@ -130,7 +139,7 @@ class Client(AsyncCalls):
 
     def _find(self, model: str | os.PathLike[str]) -> Model:
         """What the client runs. A client for tests replaces it."""
-        bundle = find_bundle(model)
+        bundle = find_bundle(model, sha256=self._options["sha256"], verify=self._options["verify"])
         return Model(
             path=str(bundle.path.resolve()),
             manifest=bundle.manifest,

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from bcos_sdk.backends import RUNTIMES, Device, parse_device
-from bcos_sdk.bundle import Manifest, ModelRecord
+from bcos_sdk.bundle import Manifest, ModelRecord, Verification
 from bcos_sdk.client import Client, Model
 from bcos_sdk.contract import MOST_RANKS, TOLERANCES, InputSpec
 from bcos_sdk.errors import BcosError, InputError
@@ -43,6 +43,7 @@ class FakeClient(Client):
         model: the name of the model in results. No file is read.
         device: checked as in `Client` and reported; "auto" is reported as "cpu".
         tf32: as in `Client`, changes precision and tolerance of certificates on a GPU, and nothing on other devices.
+        sha256, verify: checked for their type. There is no bundle that they could refuse.
         labels: the label of each class.
         input_size: height and width of the network's input, or one number for both.
         probability: how logits become probabilities.
@@ -62,6 +63,8 @@ class FakeClient(Client):
         trust_engines: bool = False,
         on_incomplete: Literal["raise", "flag"] = "raise",
         limits: Limits | None = None,
+        sha256: str | None = None,
+        verify: Verification | None = None,
         labels: Sequence[str] = _LABELS,
         input_size: int | tuple[int, int] = 64,
         probability: Literal["sigmoid", "softmax"] = "softmax",
@@ -91,6 +94,8 @@ class FakeClient(Client):
             trust_engines=trust_engines,
             on_incomplete=on_incomplete,
             limits=limits,
+            sha256=sha256,
+            verify=verify,
         )
 
     def _find(self, model: str | os.PathLike[str]) -> Model:

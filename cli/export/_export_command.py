@@ -9,8 +9,9 @@ import click
 
 from bcos_sdk._paths import store_dir
 from bcos_sdk.backends.tensorrt import build_engines, choose_flavour
-from bcos_sdk.bundle import BundleWriter, check_name, is_name
+from bcos_sdk.bundle import BundleWriter, Signer, check_name, is_name
 from bcos_sdk.cli._common import parse_size, print_stages, registry_option, split_list, tf32_option
+from bcos_sdk.cli._sign_command import print_signature, signing_options
 from bcos_sdk.cli.export._choices import Choices
 from bcos_sdk.cli.export._own_module import is_factory
 from bcos_sdk.cli.export._source import from_factory, from_registry
@@ -80,6 +81,7 @@ def _store_name(_ctx: click.Context, _param: click.Parameter, name: str | None) 
     "--compute-capability", "capabilities", metavar="X.Y,...", help="Build the engines for these GPUs instead."
 )
 @tf32_option
+@signing_options("sign-")
 def export(
     model: str,
     weights: Path | None,
@@ -106,13 +108,14 @@ def export(
     trt: bool,
     capabilities: str | None,
     tf32: bool,
+    signer: Signer | None,
 ) -> None:
     """Export MODEL to ONNX graphs that predict and explain.
 
     MODEL is a registry name: an architecture with defaults. With --weights FILE it is your own model of this
     architecture; the number of classes is read from the file. MODEL is otherwise package.module:factory, a callable
     that returns a torch module. The graphs are compared with the module in torch. If they differ, no bundle is
-    written and the exit code is 3.
+    written and the exit code is 3. With --sign-key or --sign-sigstore the bundle is signed, as by `bcos-sdk sign`.
 
     \b
     Examples:
@@ -122,6 +125,7 @@ def export(
       bcos-sdk export my_package.networks:make --weights mine.safetensors --labels labels.txt --resize 256
       bcos-sdk export mymodel --registry mine.yaml
       bcos-sdk export resnet152 --trt --compute-capability 8.9
+      bcos-sdk export resnet50 --sign-key private.pem
     """
     given = click.get_current_context().params
     if (capabilities or tf32) and not trt:
@@ -170,6 +174,8 @@ def export(
         force=force,
         progress=progress,
     )
+    if signer is not None:
+        signer.sign(bundle)
     engines = build_engines(bundle, compute_capabilities=capability_list, tf32=tf32, progress=progress) if trt else []
     progress("done")
     agreement = None
@@ -178,6 +184,8 @@ def export(
         print_agreement(agreement, expect)
     print_source(source, agreement)
     print_bundle(bundle, engines, stored if output is None else _as_path(output))
+    if signer is not None:
+        print_signature(bundle)
 
 
 def _check_combinations(model: str, given: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from bcos_sdk._extras import require
 from bcos_sdk.bundle import builtin_bundle, latest_stored_bundle
 from bcos_sdk.cli._common import device_option, split_list, tf32_option, threads_option, trust_engines_option
 from bcos_sdk.cli._terminal import count_of, print_message
+from bcos_sdk.cli._trust_options import Trust, trust_options
 from bcos_sdk.cli.predict._drawings import PICTURES, Artist
 from bcos_sdk.cli.predict._image_files import find_images
 from bcos_sdk.cli.predict._output import Output
@@ -72,6 +73,7 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str
 @click.option("--max-batch", type=click.IntRange(1), help="Largest images x targets; default: that of the export.")
 @tf32_option
 @trust_engines_option
+@trust_options
 @click.pass_context
 def predict(
     ctx: click.Context,
@@ -92,6 +94,7 @@ def predict(
     max_batch: int | None,
     tf32: bool,
     trust_engines: bool,
+    trust: Trust,
 ) -> None:
     """Classify the images SRC, and explain the classes.
 
@@ -123,7 +126,13 @@ def predict(
     least = 2 if report and not targets else 1  # the report shows the second class
     top_k = max(top_k or (1 if explain else 5), least)
     with Client(
-        chosen, device=device, threads=threads, max_batch=max_batch, tf32=tf32, trust_engines=trust_engines
+        chosen,
+        device=device,
+        threads=threads,
+        max_batch=max_batch,
+        tf32=tf32,
+        trust_engines=trust_engines,
+        **trust.arguments,
     ) as client:
         output = None
         if out is not None:
