@@ -6,6 +6,7 @@ import click
 
 from bcos_sdk.bundle import find_bundle
 from bcos_sdk.cli._common import device_option, tf32_option
+from bcos_sdk.cli._terminal import print_lines
 from bcos_sdk.images import encode
 
 __all__ = ["validate"]
@@ -29,13 +30,13 @@ def validate(model: str, device: str, tf32: bool) -> None:
     from bcos_sdk.client import Client
 
     bundle = find_bundle(model)
-    click.echo(f"ok  hashes        {len(bundle.manifest.files)} files of {bundle.path}")
+    print_lines(f"ok  hashes        {len(bundle.manifest.files)} files of {bundle.path}")
     with Client(bundle.path, device=device, tf32=tf32) as client:
         golden = bundle.golden()
         image = encode(golden.pixels)
         client.predict(image)
-        click.echo(f"ok  predict       logits agree with the golden record on {client.device}")
+        print_lines(f"ok  predict       logits agree with the golden record on {client.device}")
         (explained,) = client.explain(image, targets=golden.target)
-        click.echo(f"ok  explain       logits and W(x) agree with the golden record on {client.device}")
+        print_lines(f"ok  explain       logits and W(x) agree with the golden record on {client.device}")
         figures = explained.explanations[0].completeness
-    click.echo(f"ok  completeness  residual {figures.relative_residual:.1e}, tolerance {figures.tolerance:.0e}")
+    print_lines(f"ok  completeness  residual {figures.relative_residual:.1e}, tolerance {figures.tolerance:.0e}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import zipfile
 import zlib
@@ -15,13 +14,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 from pydantic import ValidationError
 
+from bcos_sdk._logs import log
 from bcos_sdk.errors import InputError, first_faults
 from bcos_sdk.results._explanation import Explanation
 from bcos_sdk.results._kinds import Result, result_of
 
 __all__ = ["OnDamage", "read_explanation", "read_results"]
-
-logger = logging.getLogger("bcos_sdk")
 
 OnDamage = Literal["raise", "skip"]
 
@@ -99,7 +97,7 @@ def _results(path: Path, on_error: OnDamage) -> Iterator[Result]:
                         source=str(path),
                         hint='A killed run may leave an incomplete last line. on_error="skip" leaves such lines out.',
                     ) from None
-                logger.warning("line %d of %s is skipped: %s", number, path, error)
+                log.warning("line %d of %s is skipped: %s", number, path, error)
                 continue
             if last_lines.get(_name(document), number) == number:
                 yield result

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
 from typing_extensions import Self
 
+from bcos_sdk._plain_text import plain_json
 from bcos_sdk.contract import TOLERANCE_CAPS, Precision
 from bcos_sdk.errors import BcosError, InputError, first_faults
 from bcos_sdk.results._arrays import ARRAYS
@@ -28,7 +29,7 @@ class Record(BaseModel):
         """Return one line of JSON. Arrays but `display` are written as base64 of their bytes, or left out as well."""
         if arrays not in ("base64", "omit"):
             raise InputError(f'arrays is {arrays!r}, expected "base64" or "omit"', hint='Use "base64" or "omit".')
-        return self.model_dump_json(context={ARRAYS: arrays})
+        return plain_json(self.model_dump_json(context={ARRAYS: arrays}))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 from bcos_sdk._files import sha256_of
+from bcos_sdk._logs import log
 from bcos_sdk._paths import builtin_dir, cache_dir
 from bcos_sdk.errors import DownloadError, HashMismatchError, NoPublishedWeightsError
 from bcos_sdk.registry import LocalWeights, ModelSpec, PackagedWeights, WeightsSource
 from bcos_sdk.weights._transfer import TransferError, transfer
 
 __all__ = ["download_weights", "weights_dir", "weights_file"]
-
-log = logging.getLogger(__name__)
 
 
 def weights_dir() -> Path:

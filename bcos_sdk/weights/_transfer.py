@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 import urllib.error
@@ -13,6 +12,7 @@ from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 
+from bcos_sdk._logs import log
 from bcos_sdk._progress import Progress
 
 __all__ = ["TransferError", "transfer"]
@@ -22,8 +22,6 @@ _PAUSE_SECONDS = 1.0
 _TIMEOUT_SECONDS = 30.0
 _CHUNK = 1 << 20
 _RETRYABLE_STATUS = {408, 425, 429, 500, 502, 503, 504}
-
-log = logging.getLogger(__name__)
 
 
 class TransferError(Exception):
