@@ -86,13 +86,15 @@ def _terms(explanation: Explanation) -> str:
     rows = [(name, f"{value:+.4f}") for name, value in terms.items()]
     rows += [("sum", f"{certificate.sum:+.4f}"), ("logit", f"{certificate.logit:+.4f}")]
     residual = f"relative residual {certificate.relative_residual:.1e}, tolerance {certificate.tolerance:.0e}"
-    verdict = "✓ explanation complete" if certificate.passed else "✗ explanation incomplete"
-    return (
-        _table(rows)
-        + _part(verdict, _GOOD if certificate.passed else _BAD)
-        + _part(residual, _QUIET)
-        + _part(_MEANING, _QUIET)
-    )
+    return _table(rows) + _verdict(explanation) + _part(residual, _QUIET) + _part(_MEANING, _QUIET)
+
+
+def _verdict(explanation: Explanation) -> str:
+    if not explanation.completeness.passed:
+        return _part("✗ explanation incomplete", _BAD)
+    if not explanation.verified:
+        return _part("not verified: the file states a complete explanation, but has no arrays to check it", _BAD)
+    return _part("✓ explanation complete", _GOOD)
 
 
 def _classes(prediction: Prediction) -> str:

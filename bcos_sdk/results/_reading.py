@@ -44,7 +44,7 @@ def read_results(path: str | os.PathLike[str], *, on_error: OnDamage = "raise") 
 
     results.jsonl may have several lines for one image, for example after `--resume`. The last one counts. A line that
     is not a result raises an `InputError` with its number, or is skipped and logged with `on_error="skip"`.
-    Arrays are in neither of these files.
+    Arrays are in neither of these files: certificates are what the file states, and `Explanation.verified` is False.
     """
     if on_error not in get_args(OnDamage):
         raise InputError(
@@ -61,7 +61,8 @@ def read_results(path: str | os.PathLike[str], *, on_error: OnDamage = "raise") 
 def read_explanation(path: str | os.PathLike[str]) -> Explanation:
     """Return the explanation that `Explanation.save` or `--save npz` wrote to an .npz file.
 
-    The certificate is checked against the arrays: an `IncompleteExplanationError` if they do not add up to the logit.
+    The certificate is checked against the arrays: an `IncompleteExplanationError` if they do not add up to the logit,
+    or if it is not their certificate.
     """
     source = str(path)
     try:
