@@ -82,5 +82,5 @@ def count_of(number: int, noun: str) -> str:
 
 
 def _to_stderr(text: str, label: str, colour: str | None) -> None:
-    before = f"{click.style(label, fg=colour)} " if label else ""
-    click.echo(before + text, err=True)
+    shown = click.style(label, fg=colour) if colour else label
+    click.echo(f"{shown} {text}" if label else text, err=True)
