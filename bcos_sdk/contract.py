@@ -66,6 +66,7 @@ __all__ = [
     "is_complete",
     "mean_target",
     "rank_target",
+    "weights_fault",
 ]
 
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -329,6 +330,7 @@ def is_complete(logit: float, total: float, scale: float, tolerance: float, prec
 
 
 _SAME = 1e-6  # relative to the scale: the same terms, added up in another order
+_EIGHT_BITS = 0.5 / 255 + 1e-3  # of an input that was passed encoded, a result has the nearest 8-bit image
 _MOST_CANCELLATION = 32
 """The scale of a mean or a difference exceeds that of its own terms, because terms of its classes cancel. Which terms
 cancelled is not in its arrays, so a stated scale counts only up to this multiple of their scale."""
@@ -361,3 +363,18 @@ def certificate_fault(
     if is_complete(logit, total, scale, tolerance, precision) and not abs(logit - computed) <= allowed:
         return f"the certificate says complete, but the terms add up to {computed:.6g}, and the logit is {logit:.6g}"
     return None
+
+
+def weights_fault(
+    contributions: npt.NDArray[np.floating], weights: npt.NDArray[np.floating], image: npt.NDArray[np.floating]
+) -> str | None:
+    """Why contributions ≠ Σ over channels of weights ⊙ image; None if they are equal, up to rounding it to 8 bits.
+
+    The certificate is that of the contributions. Pictures of W(x) are covered by it only if W(x) gives them.
+    """
+    computed = np.einsum("chw,chw->hw", weights, image)
+    difference = np.abs(contributions - computed).sum(dtype=np.float64)
+    allowed = _EIGHT_BITS * np.abs(weights).sum(dtype=np.float64)
+    if difference <= allowed or not np.isfinite(contributions).all():  # these are not complete anyhow
+        return None
+    return f"W(x) times the image differs from the contributions by {difference:.6g}, expected at most {allowed:.6g}"

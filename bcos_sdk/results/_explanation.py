@@ -16,9 +16,9 @@ from typing_extensions import Self
 
 from bcos_sdk import pictures
 from bcos_sdk._files import output_file
-from bcos_sdk.contract import CONTRIBUTIONS, TOLERANCE_CAPS, certificate_fault, certificate_sum
+from bcos_sdk.contract import CONTRIBUTIONS, TOLERANCE_CAPS, certificate_fault, certificate_sum, weights_fault
 from bcos_sdk.errors import IncompleteExplanationError, InputError, MissingArrayError
-from bcos_sdk.images import Geometry, to_rgb
+from bcos_sdk.images import Geometry, encode, to_rgb
 from bcos_sdk.results._arrays import Arrays, arrays_to_write, equal_arrays
 from bcos_sdk.results._html import explained_html, explanation_html
 from bcos_sdk.results._placement import box_on
@@ -240,6 +240,8 @@ class Explanation(Record):
             tolerance=figures.tolerance,
             precision=figures.precision,
         )
+        if fault is None and {"weights", "image"} <= self.arrays.keys():
+            fault = weights_fault(self.contributions, self.weights, encode(self.image))
         if fault is not None:
             raise self._incomplete(fault)
 

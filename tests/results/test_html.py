@@ -59,7 +59,7 @@ def explanation(label: str = "dog", *, off: float = 0.0, weights: bool = False, 
     scale = float(np.abs(contributions).sum(dtype=np.float64)) + 2.5
     arrays: dict[str, Any] = {"contributions": contributions, "image": np.full((6, 8, 3), 99, np.uint8)}
     if weights:
-        arrays["weights"] = np.ones((6, 6, 8), np.float32)
+        arrays["weights"] = np.repeat(contributions[None] / 3, 6, axis=0)  # rgb and 1 − rgb add up to 3
     return Explanation(
         source=source,
         model="net",

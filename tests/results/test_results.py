@@ -39,12 +39,13 @@ from bcos_sdk.results import (
 
 
 def explanation(seed: int = 0, *, weights: bool = True, off: float = 0.0, label: str = "cat") -> Explanation:
-    """Random contributions and bias terms. The logit is their sum plus `off`."""
-    generator = np.random.default_rng(seed)
-    contributions = generator.standard_normal((8, 10)).astype(np.float32)
+    """Random W(x) and bias terms. The logit is the sum of the contributions and the bias, plus `off`."""
+    row = np.random.default_rng(seed).standard_normal((6, 8, 10)).astype(np.float32)
+    levels = np.array([7, 7, 7, 248, 248, 248]) / 255  # rgb and 1 − rgb
+    contributions = np.einsum("chw,c->hw", row, levels).astype(np.float32)
     arrays: dict[str, Any] = {"contributions": contributions, "image": np.full((8, 10, 3), 7, np.uint8)}
     if weights:
-        arrays["weights"] = generator.standard_normal((6, 8, 10)).astype(np.float32)
+        arrays["weights"] = row
     total = float(contributions.sum(dtype=np.float64)) - 0.5
     scale = float(np.abs(contributions).sum(dtype=np.float64)) + 1.0
     return Explanation(
@@ -255,7 +256,8 @@ def test_the_overlay_has_the_detail_of_the_display() -> None:
     flat = e.model_copy(
         update={
             "bias": {"logit_bias": e.target.logit, "position": 0.0},
-            "arrays": e.arrays | {"contributions": np.zeros((8, 10), np.float32)},
+            "arrays": e.arrays
+            | {"contributions": np.zeros((8, 10), np.float32), "weights": np.zeros((6, 8, 10), np.float32)},
             "completeness": e.completeness.model_copy(update={"scale": abs(e.target.logit)}),
         }
     )
@@ -349,7 +351,7 @@ def test_a_difference_explains_the_difference_of_two_logits() -> None:
 
 
 def test_explanations_of_different_images_or_models_cannot_be_subtracted() -> None:
-    cat = explanation()
+    cat = explanation(weights=False)
     other_image = cat.model_copy(update={"arrays": {**cat.arrays, "image": np.zeros((8, 10, 3), np.uint8)}})
     other_model = cat.model_copy(update={"model": "another"})
     for other in (other_image, other_model):
