@@ -59,7 +59,7 @@ def confirm(question: str) -> None:
 
 def plain_usage_error(error: click.ClickException) -> click.ClickException:
     """The same error of a command line. Its message may quote an argument, which a shell took from a file name."""
-    error.message = plain(error.message)
+    vars(error)["message"] = plain(error.message)  # click declares it final
     return error
 
 

@@ -47,8 +47,8 @@ def print_bundle(bundle: Bundle, engines: list[tuple[str, EngineRecord]], name: 
     for file, record in bundle.manifest.files.items():
         print_lines(f"  {file:<18} {record.size / 1e3:>10,.0f} kB")
     if engines:
-        header = ["ENGINE", "MB", "SECONDS", "PEAK MB", "BUILT WITH"]
-        print_lines("", *columns(header, [*map(_engine_row, engines)]))
+        titles = ["ENGINE", "MB", "SECONDS", "PEAK MB", "BUILT WITH"]
+        print_lines("", *columns(titles, [*map(_engine_row, engines)]))
         extra = " --tf32" if engines[0][1].key.tf32 else ""
         command = f"bcos-sdk validate {name} --device tensorrt{extra}"
         print_lines(f"The engines were built but not run. Test them on the GPU with: {command}")

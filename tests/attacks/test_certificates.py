@@ -14,7 +14,7 @@ import pytest
 from support.attacks import HELD, attack
 from support.bundles import LABELS, random_pixels, small_bundle
 
-from bcos_sdk import Client, Explained, Explanation, read_explanation, read_results
+from bcos_sdk import Client, Contrast, Explained, Explanation, read_explanation, read_results
 from bcos_sdk.contract import TOLERANCE_CAPS
 from bcos_sdk.errors import BcosError, IncompleteExplanationError, InputError
 
@@ -27,13 +27,15 @@ DRAWN = "it was drawn, with a passed certificate"
 def explained() -> Explained:
     """A class, the mean, and a difference, with W(x)."""
     with Client(small_bundle().path, device="cpu") as client:
-        (result,) = client.explain(random_pixels(1), targets=[[1, "mean", "fox vs lynx"]], weights=True)
+        targets: list[int | str | Contrast] = [1, "mean", "fox vs lynx"]
+        (result,) = client.explain(random_pixels(1), targets=targets, weights=True)
     return result
 
 
 def array(document: Document, name: str) -> npt.NDArray[Any]:
     stored = document["arrays"][name]
-    return np.frombuffer(base64.b64decode(stored["base64"]), stored["dtype"]).reshape(stored["shape"]).copy()
+    values: npt.NDArray[Any] = np.frombuffer(base64.b64decode(stored["base64"]), stored["dtype"])
+    return values.reshape(stored["shape"]).copy()
 
 
 def put(document: Document, name: str, values: npt.NDArray[Any]) -> None:
@@ -126,7 +128,7 @@ def test_a_forged_certificate_draws_nothing(
     forge(document)
     in_npz = tmp_path / "forged.npz"
     arrays = {name: array(document, name) for name in document["arrays"]}
-    np.savez(in_npz, metadata=np.array(json.dumps(document | {"arrays": {}})), **arrays)
+    np.savez(in_npz, allow_pickle=False, metadata=np.array(json.dumps(document | {"arrays": {}})), **arrays)
     whole = json.loads(explained.to_json())
     whole["explanations"] = [document]
     readers: list[Callable[[], Explanation]] = [
@@ -175,7 +177,13 @@ def test_a_forged_line_is_refused_or_skipped(explained: Explained, tmp_path: Pat
 def test_true_certificates_are_read_back(precision: Any, tmp_path: Path) -> None:
     """Also those of means and differences, whose scale is larger than that of their own terms."""
     with Client(small_bundle(precision=precision).path, device="cpu") as client:
-        targets = [0, 3, "mean", *(f"{a} vs {b}" for a in LABELS for b in LABELS), "mean vs fox"]
+        targets: list[int | str | Contrast] = [
+            0,
+            3,
+            "mean",
+            *(f"{a} vs {b}" for a in LABELS for b in LABELS),
+            "mean vs fox",
+        ]
         results = client.explain(random_pixels(3, seed=5), targets=targets, weights=True)
     for result in results:
         assert Explained.from_json(result.to_json()) == result
