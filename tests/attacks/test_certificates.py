@@ -34,8 +34,9 @@ def explained() -> Explained:
 
 def array(document: Document, name: str) -> npt.NDArray[Any]:
     stored = document["arrays"][name]
-    values: npt.NDArray[Any] = np.frombuffer(base64.b64decode(stored["base64"]), stored["dtype"])
-    return values.reshape(stored["shape"]).copy()
+    flat = np.frombuffer(base64.b64decode(stored["base64"]), stored["dtype"])
+    values: npt.NDArray[Any] = flat.reshape(stored["shape"]).copy()
+    return values
 
 
 def put(document: Document, name: str, values: npt.NDArray[Any]) -> None:
