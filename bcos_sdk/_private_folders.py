@@ -6,13 +6,13 @@ names further users who may own it. Windows is not checked: there these folders 
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 import sys
 from contextlib import suppress
 from pathlib import Path
 
+from bcos_sdk._logs import log
 from bcos_sdk._paths import cache_dir, config_dir, store_dir
 from bcos_sdk.errors import InputError, UntrustedFolderError
 
@@ -28,8 +28,6 @@ __all__ = [
 OWNERS_VARIABLE = "BCOS_SDK_TRUSTED_OWNERS"
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _PRIVATE = 0o700
-
-logger = logging.getLogger("bcos_sdk")
 
 
 def private_cache(*names: str) -> Path:
@@ -89,7 +87,7 @@ def _check(folder: Path, *, setting: str) -> None:
         with suppress(OSError):  # the error below reports it
             folder.chmod(mode)
         if not folder.stat().st_mode & _WRITABLE_BY_OTHERS:
-            logger.warning("%s could be changed by other users; its mode is now %o", folder, mode)
+            log.warning("%s could be changed by other users; its mode is now %o", folder, mode)
             return
     raise UntrustedFolderError(
         f"{folder} can be changed by other users: its mode is {stat.S_IMODE(status.st_mode):o}",

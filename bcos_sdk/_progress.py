@@ -6,6 +6,8 @@ import sys
 import time
 from types import TracebackType
 
+from bcos_sdk._plain_text import plain
+
 __all__ = ["Progress"]
 
 _WIDTH = 30
@@ -21,7 +23,7 @@ class Progress:
     def __init__(self, total: int, unit: str, *, label: str = "", scale: float = 1, shown: bool | None = None) -> None:
         self._total = total
         self._unit = unit
-        self._label = f"{label}  " if label else ""
+        self._label = f"{plain(label)}  " if label else ""
         self._scale = scale
         self._done = 0
         self._began = time.monotonic()

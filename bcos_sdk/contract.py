@@ -18,6 +18,7 @@ The number of classes stands for the mean of all logits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
@@ -58,10 +59,14 @@ __all__ = [
     "Layout",
     "Port",
     "Precision",
+    "certificate_fault",
     "certificate_scale",
+    "certificate_sum",
     "explain_grid_by_rows",
+    "is_complete",
     "mean_target",
     "rank_target",
+    "weights_fault",
 ]
 
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -311,3 +316,65 @@ def certificate_scale(
     rounding = np.abs(logits).mean(-1, dtype=np.float64)
     scale: npt.NDArray[np.float64] = terms + np.where(is_mean, rounding, 0.0)
     return scale
+
+
+def certificate_sum(contributions: npt.NDArray[np.floating], bias_terms: npt.NDArray[np.floating]) -> float:
+    """Σ contributions + Σ bias terms of one explanation, in float64."""
+    return float(contributions.sum(dtype=np.float64) + bias_terms.sum(dtype=np.float64))
+
+
+def is_complete(logit: float, total: float, scale: float, tolerance: float, precision: Precision) -> bool:
+    """|logit − sum| ≤ min(tolerance, cap of the precision) · scale, and all of them are finite."""
+    finite = all(map(math.isfinite, (logit, total, scale, tolerance)))
+    return finite and abs(logit - total) <= min(tolerance, TOLERANCE_CAPS[precision]) * scale
+
+
+_SAME = 1e-6  # relative to the scale: the same terms, added up in another order
+_EIGHT_BITS = 0.5 / 255 + 1e-3  # of an input that was passed encoded, a result has the nearest 8-bit image
+_MOST_CANCELLATION = 32
+"""The scale of a mean or a difference exceeds that of its own terms, because terms of its classes cancel. Which terms
+cancelled is not in its arrays, so a stated scale counts only up to this multiple of their scale."""
+
+
+def certificate_fault(
+    contributions: npt.NDArray[np.floating],
+    bias_terms: npt.NDArray[np.floating],
+    *,
+    of_one_class: bool,
+    logit: float,
+    total: float,
+    scale: float,
+    tolerance: float,
+    precision: Precision,
+) -> str | None:
+    """What is wrong with a stated certificate, computed again from the arrays of its explanation; None if nothing is.
+
+    A certificate may say that the explanation is incomplete. It may not say that an incomplete one is complete.
+    """
+    computed = certificate_sum(contributions, bias_terms)
+    own_scale = float(certificate_scale(contributions, bias_terms, np.zeros(1), is_mean=False))
+    rounding = _SAME * own_scale
+    if math.isfinite(total) and not abs(total - computed) <= rounding:
+        return f"the certificate has the sum {total:.6g}, but the terms add up to {computed:.6g}"
+    if of_one_class and math.isfinite(scale) and not abs(scale - own_scale) <= rounding:
+        return f"the certificate has the scale {scale:.6g}, but that of the terms is {own_scale:.6g}"
+    believed = own_scale if of_one_class else min(scale, _MOST_CANCELLATION * own_scale)
+    allowed = min(tolerance, TOLERANCE_CAPS[precision]) * believed + rounding
+    if is_complete(logit, total, scale, tolerance, precision) and not abs(logit - computed) <= allowed:
+        return f"the certificate says complete, but the terms add up to {computed:.6g}, and the logit is {logit:.6g}"
+    return None
+
+
+def weights_fault(
+    contributions: npt.NDArray[np.floating], weights: npt.NDArray[np.floating], image: npt.NDArray[np.floating]
+) -> str | None:
+    """Why contributions ≠ Σ over channels of weights ⊙ image; None if they are equal, up to rounding it to 8 bits.
+
+    The certificate is that of the contributions. Pictures of W(x) are covered by it only if W(x) gives them.
+    """
+    computed = np.einsum("chw,chw->hw", weights, image)
+    difference = np.abs(contributions - computed).sum(dtype=np.float64)
+    allowed = _EIGHT_BITS * np.abs(weights).sum(dtype=np.float64)
+    if difference <= allowed or not np.isfinite(contributions).all():  # these are not complete anyhow
+        return None
+    return f"W(x) times the image differs from the contributions by {difference:.6g}, expected at most {allowed:.6g}"

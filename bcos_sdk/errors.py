@@ -58,6 +58,8 @@ from typing import Any, ClassVar, Protocol
 from pydantic import ValidationError
 from typing_extensions import Self
 
+from bcos_sdk._plain_text import plain, plain_lines
+
 __all__ = [
     "BcosError",
     "BundleError",
@@ -112,7 +114,11 @@ _MOST_FAULTS = 5
 
 
 class BcosError(Exception):
-    """Base of all errors: what failed, for which input (`source`), and what to do (`hint`)."""
+    """Base of all errors: what failed, for which input (`source`), and what to do (`hint`).
+
+    Messages and hints quote names and contents of files with control characters escaped, so that they can be
+    printed and logged. `source` is exact.
+    """
 
     code: ClassVar[str] = "bcos_error"
     exit_code: ClassVar[int] = 1
@@ -122,11 +128,12 @@ class BcosError(Exception):
     def __init__(
         self, message: str, *, source: str | None = None, hint: str | None = None, retryable: bool | None = None
     ) -> None:
+        message = plain_lines(message.replace(source, plain(source)) if source else message)
         super().__init__(message)
         self.message = message
         self.source = source
         if hint is not None:
-            self.hint = hint
+            self.hint = plain_lines(hint)
         if retryable is not None:
             self.retryable = retryable
 
@@ -139,7 +146,7 @@ class BcosError(Exception):
         return error
 
     def __str__(self) -> str:
-        return f"{self.message}\n{self.hint}" if self.hint else self.message
+        return f"{self.message}\n{plain_lines(self.hint)}" if self.hint else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Process pools pickle errors. Constructors of subclasses take more arguments than a message, so a copy is made
@@ -217,7 +224,7 @@ class RegistryError(ModelError):
     code = "registry_invalid"
 
     def __init__(self, message: str, *, source: str, problems: tuple[str, ...] = ()) -> None:
-        lines = [message, *(f"  {problem}" for problem in problems)]
+        lines = [message, *(f"  {plain(problem)}" for problem in problems)]
         super().__init__("\n".join(lines), source=source)
         self.problems = problems
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import click
 
+from bcos_sdk._plain_text import plain
 from bcos_sdk.backends import device_names
+from bcos_sdk.cli._terminal import print_message
 from bcos_sdk.limits import MOST_THREADS
 
 __all__ = [
@@ -61,17 +63,18 @@ def parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) -
     return int(sides[0]), int(sides[-1])
 
 
-def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Format a table: one line per row below a header, columns aligned."""
+def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table: one per row below a header, columns aligned."""
+    rows = [[plain(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in (header, *rows)]
-    return "\n".join(lines)
+    return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in (header, *rows)]
 
 
-def pairs(rows: Sequence[tuple[str, str]]) -> str:
-    """Format names and values: one line per pair, values aligned."""
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in rows)
+def pairs(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """The lines of names and values: one per pair, values aligned."""
+    shown = [(plain(name), plain(value)) for name, value in rows]
+    width = max(len(name) for name, _ in shown)
+    return [f"{name:<{width}}  {value}".rstrip() for name, value in shown]
 
 
 def print_stages() -> Callable[[str], None]:
@@ -79,6 +82,6 @@ def print_stages() -> Callable[[str], None]:
     began = time.monotonic()
 
     def progress(stage: str) -> None:
-        click.echo(f"[{time.monotonic() - began:6.1f} s] {stage}", err=True)
+        print_message(f"[{time.monotonic() - began:6.1f} s] {stage}")
 
     return progress

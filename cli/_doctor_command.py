@@ -14,6 +14,7 @@ from bcos_sdk._paths import cache_dir, store_dir
 from bcos_sdk.backends import check_device, list_devices, probe_driver
 from bcos_sdk.bundle import stored_bundles
 from bcos_sdk.cli._common import json_option, pairs
+from bcos_sdk.cli._terminal import print_json, print_lines
 
 __all__ = ["doctor"]
 
@@ -46,9 +47,9 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     """
     found = examine()
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        print_json(json.dumps(found, indent=2))
     else:
-        click.echo(_text(found))
+        print_lines(*_lines(found))
     ctx.exit(0 if any(problem is None for problem in found["devices"].values()) else 1)
 
 
@@ -76,7 +77,7 @@ def examine() -> dict[str, Any]:
     }
 
 
-def _text(found: dict[str, Any]) -> str:
+def _lines(found: dict[str, Any]) -> list[str]:
     driver, store = found["driver"], found["store"]
     rows = [("python", f"{found['python']}  {found['executable']}"), ("platform", found["platform"])]
     packages = {name: version or "not installed" for name, version in found["packages"].items()}
@@ -89,4 +90,4 @@ def _text(found: dict[str, Any]) -> str:
         (f"device {name}", "works" if not problem else f"no: {problem}") for name, problem in found["devices"].items()
     ]
     rows += [("store", f"{store['path']}  ({', '.join(store['models']) or 'empty'})"), ("cache", found["cache"])]
-    return "\n".join([pairs(rows), *(f"warning: {warning}" for warning in found["warnings"])])
+    return [*pairs(rows), *(f"warning: {warning}" for warning in found["warnings"])]

@@ -13,6 +13,7 @@ from bcos_sdk._extras import require
 from bcos_sdk.backends.tensorrt import EngineRecord, list_engines
 from bcos_sdk.bundle import Bundle, find_bundle, signature_kind
 from bcos_sdk.cli._common import json_option, pairs
+from bcos_sdk.cli._terminal import print_json, print_lines
 from bcos_sdk.contract import EXPLAIN_METADATA
 from bcos_sdk.errors import BundleError
 
@@ -32,7 +33,10 @@ def inspect(model: str, as_json: bool) -> None:
     """
     if model.lower().endswith(".onnx"):
         found = describe_graph(Path(model))
-        click.echo(json.dumps(found, indent=2) if as_json else _graph_text(found))
+        if as_json:
+            print_json(json.dumps(found, indent=2))
+        else:
+            print_lines(*_graph_lines(found))
         return
     bundle = find_bundle(model)
     if as_json:
@@ -50,11 +54,11 @@ def inspect(model: str, as_json: bool) -> None:
             "graphs": graphs,
             "engines": engines,
         }
-        click.echo(json.dumps(document, indent=2))
+        print_json(json.dumps(document, indent=2))
         return
-    click.echo(_bundle_text(bundle))
+    print_lines(*_bundle_lines(bundle))
     for path in bundle.graphs:
-        click.echo(f"\n{path.name}\n{_graph_text(describe_graph(path))}")
+        print_lines("", path.name, *_graph_lines(describe_graph(path)))
 
 
 def describe_graph(path: Path) -> dict[str, Any]:
@@ -90,7 +94,7 @@ def _kind(value: Any) -> str:
     return f"{onnx.TensorProto.DataType.Name(tensor.elem_type).lower()}[{', '.join(sides)}]"
 
 
-def _bundle_text(bundle: Bundle) -> str:
+def _bundle_lines(bundle: Bundle) -> list[str]:
     manifest = bundle.manifest
     spec = manifest.input
     steps = [f"resize {spec.resize}" if spec.resize else "", f"crop {spec.crop[0]}×{spec.crop[1]}" if spec.crop else ""]
@@ -129,7 +133,7 @@ def _engine_text(name: str, found: EngineRecord | str) -> str:
     return f"{name}: {key.precision}, {where}, {key.flavour} {key.version}, {found.size / 1e6:.1f} MB"
 
 
-def _graph_text(found: dict[str, Any]) -> str:
+def _graph_lines(found: dict[str, Any]) -> list[str]:
     operators = ", ".join(f"{name} {count}" for name, count in found["operators"].items())
     rows = [
         ("explains", f"yes; bias terms {', '.join(found['bias_terms'])}" if found["explains"] else "no"),

@@ -14,7 +14,13 @@ from bcos_sdk.cli._inspect_command import inspect
 from bcos_sdk.cli._models_command import models
 from bcos_sdk.cli._sign_command import sign
 from bcos_sdk.cli._signals import exit_code_of, watch_signals
-from bcos_sdk.cli._terminal import print_error
+from bcos_sdk.cli._terminal import (
+    PlainFormatter,
+    plain_usage_error,
+    print_error,
+    print_message,
+    print_traceback,
+)
 from bcos_sdk.cli._validate_command import validate
 from bcos_sdk.cli.benchmark import benchmark
 from bcos_sdk.cli.export import export
@@ -42,24 +48,33 @@ class _Group(click.Group):
                 raise
             except Exception:
                 if interrupts.received is None:
+                    sys.excepthook = print_traceback
                     raise
                 # A library has turned the interrupt into an exception of its own.
-                click.echo(str(interrupts.received), err=True)
+                print_message(str(interrupts.received))
                 sys.exit(exit_code_of(interrupts.received))
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **extra)
+        except click.ClickException as error:
+            raise plain_usage_error(error) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.ClickException as error:
+            raise plain_usage_error(error) from None
         except BcosError as error:
             _print_error(error)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt as interrupt:  # click would report it as "Aborted!" with exit code 1
-            click.echo(str(interrupt) or "interrupted", err=True)
+            print_message(str(interrupt) or "interrupted")
             ctx.exit(exit_code_of(interrupt))
 
 
 def _print_error(error: BcosError) -> None:
-    print_error(error.code, str(error), error.source)
+    print_error(error.code, error.message, error.hint)
 
 
 def _report_failed_write(error: OSError) -> int:
@@ -89,7 +104,10 @@ def main(verbose: bool) -> None:
       bcos-sdk predict images/ --explain  classify images, and show which pixels support the class
       bcos-sdk doctor                     show installed packages and working devices
     """
-    logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO if verbose else logging.WARNING)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PlainFormatter("%(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.INFO if verbose else logging.WARNING)
+    logging.captureWarnings(True)
 
 
 for command in (export, predict, models, inspect, validate, sign, doctor, benchmark):

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from bcos_sdk.cli._common import columns, json_option, pairs, registry_option
 from bcos_sdk.cli._store_commands import labels, list_exports, remove
+from bcos_sdk.cli._terminal import print_json, print_lines, print_message
 from bcos_sdk.registry import LabelSet, ModelSpec, WeightsSource, model_registry
 from bcos_sdk.weights import known_sha256
 
@@ -65,11 +66,11 @@ def models(
         and (spec.published_weights is not None or not published)
     ]
     if as_json:
-        click.echo(json.dumps([spec.model_dump(mode="json") for spec in chosen], indent=2))
+        print_json(json.dumps([spec.model_dump(mode="json") for spec in chosen], indent=2))
         return
     if chosen:
-        click.echo(_table(chosen))
-    click.echo(f"{len(chosen)} of {len(registry)} models", err=True)
+        print_lines(*_table(chosen))
+    print_message(f"{len(chosen)} of {len(registry)} models")
 
 
 def _refuse_list_options(ctx: click.Context, subcommand: str) -> None:
@@ -93,7 +94,10 @@ def _refuse_list_options(ctx: click.Context, subcommand: str) -> None:
 def show(name: str, registries: tuple[Path, ...], as_json: bool) -> None:
     """Print the registry entry of one model."""
     spec = model_registry(*registries).find(name)
-    click.echo(spec.model_dump_json(indent=2) if as_json else pairs(_details(spec)))
+    if as_json:
+        print_json(spec.model_dump_json(indent=2))
+    else:
+        print_lines(*pairs(_details(spec)))
 
 
 @models.command()
@@ -114,10 +118,10 @@ def download(name: str, folder: Path | None, registries: tuple[Path, ...]) -> No
     spec = model_registry(*registries).find(name)
     from bcos_sdk.weights import download_weights
 
-    click.echo(download_weights(spec, folder=folder))
+    print_lines(str(download_weights(spec, folder=folder)))
 
 
-def _table(specs: Sequence[ModelSpec]) -> str:
+def _table(specs: Sequence[ModelSpec]) -> list[str]:
     header = ["NAME", "FAMILY", "DATA SET", "INPUT", "PARAMETERS", "TOP-1 %", "LOCALISATION %", "WEIGHTS"]
     rows = [_row(spec) for spec in specs]
     if all(spec.published.localisation is None for spec in specs):

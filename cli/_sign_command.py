@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from bcos_sdk.bundle import Bundle, Signer, SignWithKey, SignWithSigstore, find_bundle, is_encrypted
+from bcos_sdk.cli._terminal import print_lines
 
 __all__ = ["print_signature", "sign", "signing_options"]
 
@@ -96,7 +97,7 @@ def sign(model: str, signer: Signer | None, force: bool) -> None:
 
 
 def print_signature(bundle: Bundle) -> None:
-    click.echo(f"signed {bundle.path}\nsha256 {bundle.sha256}")
+    print_lines(f"signed {bundle.path}", f"sha256 {bundle.sha256}")
 
 
 def _password(private_key: Path) -> str | None:

@@ -19,6 +19,7 @@ from bcos_sdk.bundle import (
     stored_bundles,
 )
 from bcos_sdk.cli._common import columns, json_option, registry_option
+from bcos_sdk.cli._terminal import confirm, print_json, print_lines, print_message
 from bcos_sdk.errors import InputError, UnknownModelError
 from bcos_sdk.registry import model_registry
 
@@ -37,9 +38,8 @@ def labels(name: str, registries: tuple[Path, ...]) -> None:
     found, origin = _labels_of(name, registries)
     if found is None:
         raise InputError(f"the classes of {name} have no names", source=name, hint="Export it with --labels FILE.")
-    for label in found:
-        click.echo(label)
-    click.echo(f"{len(found)} labels of {origin}", err=True)
+    print_lines(*found)
+    print_message(f"{len(found)} labels of {origin}")
 
 
 def _labels_of(name: str, registries: tuple[Path, ...]) -> tuple[tuple[str, ...] | None, str]:
@@ -56,15 +56,15 @@ def list_exports(as_json: bool) -> None:
     """List the exports in the store: what `predict --model NAME` finds by name."""
     found = list_store()
     if as_json:
-        click.echo(json.dumps([_stored_record(entry) for entry in found], indent=2))
+        print_json(json.dumps([_stored_record(entry) for entry in found], indent=2))
         return
     if found:
         header = ["NAME", "MODEL", "CLASSES", "INPUT", "PRECISION", "MB", "EXPORTED"]
-        click.echo(columns(header, [_stored_row(entry) for entry in found]))
+        print_lines(*columns(header, [_stored_row(entry) for entry in found]))
     for entry in found:
         if entry.problem:
-            click.echo(f"{entry.name}: {entry.problem}", err=True)
-    click.echo(f"{len(found)} exports in {store_dir()}", err=True)
+            print_message(f"{entry.name}: {entry.problem}")
+    print_message(f"{len(found)} exports in {store_dir()}")
 
 
 @click.command()
@@ -82,10 +82,10 @@ def remove(names: tuple[str, ...], yes: bool) -> None:
     chosen = list(dict.fromkeys(names))
     if not yes:
         size = sum(stored[name].size for name in chosen) / 1e6
-        click.confirm(f"Remove {', '.join(chosen)} ({size:.1f} MB) from {store_dir()}?", abort=True, err=True)
+        confirm(f"Remove {', '.join(chosen)} ({size:.1f} MB) from {store_dir()}?")
     for name in chosen:
         remove_stored(name)
-        click.echo(f"removed {stored[name].path}")
+        print_lines(f"removed {stored[name].path}")
 
 
 def _stored_row(entry: StoredBundle) -> list[str]:

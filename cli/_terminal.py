@@ -1,44 +1,79 @@
-"""What reaches the terminal: text of files and models is shown with its control characters escaped."""
+"""What reaches stdout and stderr. Every text is printed here, so that no text of a stranger controls a terminal."""
 
 from __future__ import annotations
 
-import sys
-import unicodedata
+import logging
+import traceback
+from types import TracebackType
 
 import click
 
-__all__ = ["count_of", "print_error", "print_exact", "print_message", "printable"]
+from bcos_sdk._plain_text import plain, plain_json, plain_lines
 
-_SHOWN_ESCAPED = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Unicode categories: control and format characters (also those that reverse the text), lone surrogates, separators."""
-_JOINERS = "\u200c\u200d"  # format characters inside words and emoji
-_FIRST_ESCAPED_BYTE = 0xDC00  # Python stands the byte b of a name that is no UTF-8 in for by this + b
+__all__ = [
+    "PlainFormatter",
+    "confirm",
+    "count_of",
+    "plain_usage_error",
+    "print_encoded",
+    "print_error",
+    "print_json",
+    "print_lines",
+    "print_message",
+    "print_traceback",
+]
 
 
-def printable(text: str, *, keep: str = "") -> str:
-    r"""The text with control characters as \x1b, and those in `keep` unchanged."""
-    if text.isprintable():
-        return text
-    return "".join(char if char in keep else _escaped(char) for char in text)
+def print_lines(*lines: str) -> None:
+    """Print lines to stdout. A line end inside one of them is escaped: each stays one line."""
+    for line in lines:
+        click.echo(plain(line))
+
+
+def print_json(document: str) -> None:
+    """Print a JSON document to stdout: the same value, with characters that would have an effect as escapes."""
+    print_encoded(plain_json(document) + "\n")
+
+
+def print_encoded(text: str) -> None:
+    """Print rows of a format whose writer has escaped its cells, as UTF-8."""
+    click.echo(text.encode("utf-8"), nl=False)
 
 
 def print_message(text: str, *, label: str = "", colour: str | None = None) -> None:
-    """Print a message to stderr, after a label such as "error" or "note:"."""
-    before = f"{click.style(label, fg=colour)} " if label else ""
-    click.echo(before + printable(text, keep="\n"), err=True)
+    """Print one line to stderr, after a label such as "note:"."""
+    _to_stderr(plain(text), label, colour)
 
 
-def print_error(code: str, text: str, source: str | None) -> None:
-    """Print an error to stderr. In the name `source`, which the text may quote, line ends are escaped as well."""
-    shown = text.replace(source, printable(source)) if source else text
-    print_message(f"[{code}]: {shown}", label="error", colour="red")
+def print_error(code: str, message: str, hint: str | None = None) -> None:
+    """Print an error to stderr: its message, and what to do in a line below."""
+    _to_stderr(f"[{plain(code)}]: {plain_lines(message)}", "error", "red")
+    if hint:
+        click.echo(plain_lines(hint), err=True)
 
 
-def print_exact(text: str) -> None:
-    """Print CSV or JSON Lines to stdout: every character as it is, but escaped on a terminal."""
-    if sys.stdout.isatty():
-        text = printable(text, keep="\n\t")
-    click.echo(text.encode("utf-8"), nl=False)  # of text, click removes escape sequences if stdout is no terminal
+def confirm(question: str) -> None:
+    """Ask on stderr, and end the command unless the answer is yes."""
+    click.confirm(plain(question), abort=True, err=True)
+
+
+def plain_usage_error(error: click.ClickException) -> click.ClickException:
+    """The same error of a command line. Its message may quote an argument, which a shell took from a file name."""
+    vars(error)["message"] = plain(error.message)  # click declares it final
+    return error
+
+
+def print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an exception that nobody has handled, as Python does: what `sys.excepthook` calls."""
+    for part in traceback.format_exception(kind, error, trace):
+        click.echo(plain_lines(part.rstrip("\n")), err=True)
+
+
+class PlainFormatter(logging.Formatter):
+    """Formats the records of all loggers. Those of libraries may quote files as well."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain_lines(super().format(record))
 
 
 def count_of(number: int, noun: str) -> str:
@@ -46,10 +81,6 @@ def count_of(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _escaped(char: str) -> str:
-    if unicodedata.category(char) not in _SHOWN_ESCAPED or char in _JOINERS:
-        return char
-    byte = ord(char) - _FIRST_ESCAPED_BYTE
-    if 0x80 <= byte <= 0xFF:
-        return f"\\x{byte:02x}"
-    return char.encode("unicode_escape").decode("ascii")
+def _to_stderr(text: str, label: str, colour: str | None) -> None:
+    shown = click.style(label, fg=colour) if colour else label
+    click.echo(f"{shown} {text}" if label else text, err=True)

@@ -6,6 +6,7 @@ import click
 
 from bcos_sdk.bundle import find_bundle, signature_kind
 from bcos_sdk.cli._common import device_option, tf32_option, trust_engines_option
+from bcos_sdk.cli._terminal import print_lines
 from bcos_sdk.cli._trust_options import Trust, trust_options
 from bcos_sdk.images import encode
 
@@ -37,19 +38,19 @@ def validate(model: str, device: str, tf32: bool, trust_engines: bool, trust: Tr
     from bcos_sdk.client import Client
 
     bundle = find_bundle(model, **trust.arguments)
-    click.echo(f"ok  hashes        {len(bundle.manifest.files)} files of {bundle.path}")
+    print_lines(f"ok  hashes        {len(bundle.manifest.files)} files of {bundle.path}")
     if trust.sha256 is not None:
-        click.echo(f"ok  sha256        {bundle.sha256}")
+        print_lines(f"ok  sha256        {bundle.sha256}")
     if trust.verify is not None:
-        click.echo(f"ok  signature     verified with {trust.verify}")
+        print_lines(f"ok  signature     verified with {trust.verify}")
     elif bundle.signature is not None:
-        click.echo(f"--  signature     {signature_kind(bundle.signature)}, not checked: no signer was named")
+        print_lines(f"--  signature     {signature_kind(bundle.signature)}, not checked: no signer was named")
     with Client(bundle.path, device=device, tf32=tf32, trust_engines=trust_engines, **trust.arguments) as client:
         golden = bundle.golden()
         image = encode(golden.pixels)
         client.predict(image)
-        click.echo(f"ok  predict       logits agree with the golden record on {client.device}")
+        print_lines(f"ok  predict       logits agree with the golden record on {client.device}")
         (explained,) = client.explain(image, targets=golden.target)
-        click.echo(f"ok  explain       logits and W(x) agree with the golden record on {client.device}")
+        print_lines(f"ok  explain       logits and W(x) agree with the golden record on {client.device}")
         figures = explained.explanations[0].completeness
-    click.echo(f"ok  completeness  residual {figures.relative_residual:.1e}, tolerance {figures.tolerance:.0e}")
+    print_lines(f"ok  completeness  residual {figures.relative_residual:.1e}, tolerance {figures.tolerance:.0e}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Callable, Collection, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +13,7 @@ import onnx
 import torch
 from torch import nn
 
+from bcos_sdk._logs import log
 from bcos_sdk.bundle import Bundle, BundleWriter, Manifest, ModelRecord, Parity
 from bcos_sdk.contract import EXPLAIN_METADATA, MOST_RANKS, TOLERANCES, GraphPrecision, InputSpec
 from bcos_sdk.errors import ExportError, ParityError
@@ -25,8 +25,6 @@ from bcos_sdk.exporters.program import sample_shape
 from bcos_sdk.exporters.verify import Expected, GraphFiles, Trial, read_expectation, with_worst_layer
 
 __all__ = ["export"]
-
-logger = logging.getLogger("bcos_sdk")
 
 PREDICT, EXPLAIN, EXPLAIN_ROWS = "predict.onnx", "explain.onnx", "explain_rows.onnx"
 WEIGHTS, GOLDEN = "weights.bin", "golden.npz"
@@ -90,7 +88,7 @@ def export(
         progress("writing ONNX")
         graphs = _write_graphs(writer.folder, compiled)
         for refusal in find_refusals(graphs.predict, graphs.explain):
-            logger.warning("TensorRT cannot build an engine for this bundle: %s", refusal)
+            log.warning("TensorRT cannot build an engine for this bundle: %s", refusal)
         progress("checking against torch")
         trial = Trial(module, spec.size, classes, max_batch, has_choices=compiled.has_choices)
         try:

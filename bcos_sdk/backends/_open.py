@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 from bcos_sdk import errors
+from bcos_sdk._logs import log
 from bcos_sdk.backends._backend import Backend, GraphBackend
 from bcos_sdk.backends._devices import RUNTIMES, parse_device
 from bcos_sdk.backends._graph import Graph
@@ -14,8 +14,6 @@ from bcos_sdk.backends._selftest import SelfTestedBackend
 from bcos_sdk.bundle import Bundle
 
 __all__ = ["open_backend", "open_graph"]
-
-logger = logging.getLogger("bcos_sdk")
 
 _TRY_NEXT_DEVICE = (
     errors.BundleError,
@@ -80,4 +78,4 @@ def _open(bundle: Bundle, device: Device, options: OpenOptions) -> Backend:
 
 
 def _log_choice(device: Device, skipped: list[str]) -> None:
-    logger.info("device auto: %s%s", device, f" (skipped: {'; '.join(skipped)})" if skipped else "")
+    log.info("device auto: %s%s", device, f" (skipped: {'; '.join(skipped)})" if skipped else "")

@@ -11,7 +11,15 @@ import numpy.typing as npt
 from bcos_sdk.bundle import Manifest
 from bcos_sdk.client._arguments import OnIncomplete
 from bcos_sdk.client._targets import MEAN, ResolvedTargets
-from bcos_sdk.contract import TOLERANCE_CAPS, TOLERANCES, ExplainOutputs, Precision, certificate_scale, mean_target
+from bcos_sdk.contract import (
+    TOLERANCE_CAPS,
+    TOLERANCES,
+    ExplainOutputs,
+    Precision,
+    certificate_scale,
+    certificate_sum,
+    mean_target,
+)
 from bcos_sdk.errors import InferenceError
 from bcos_sdk.images import LoadedImage
 from bcos_sdk.results import ClassScore, Completeness, Explained, Explanation, Prediction, Target
@@ -90,7 +98,7 @@ class Assembler:
             bias=dict(zip(self.manifest.bias_terms, terms.tolist(), strict=True)),
             completeness=Completeness(
                 logit=target.logit,
-                sum=float(contributions.sum(dtype=np.float64) + terms.sum()),
+                sum=certificate_sum(contributions, terms),
                 scale=float(certificate_scale(contributions, terms, outputs.logits[place], target.index is None)),
                 tolerance=self.tolerance,
                 precision=self.precision,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,9 +16,9 @@ from typing_extensions import Self
 
 from bcos_sdk import pictures
 from bcos_sdk._files import output_file
-from bcos_sdk.contract import TOLERANCE_CAPS
+from bcos_sdk.contract import CONTRIBUTIONS, TOLERANCE_CAPS, certificate_fault, certificate_sum, weights_fault
 from bcos_sdk.errors import IncompleteExplanationError, InputError, MissingArrayError
-from bcos_sdk.images import Geometry, to_rgb
+from bcos_sdk.images import Geometry, encode, to_rgb
 from bcos_sdk.results._arrays import Arrays, arrays_to_write, equal_arrays
 from bcos_sdk.results._html import explained_html, explanation_html
 from bcos_sdk.results._placement import box_on
@@ -26,7 +26,6 @@ from bcos_sdk.results._records import Completeness, Prediction, Record, Target
 
 __all__ = ["Explained", "Explanation"]
 
-_ROUNDING = 1e-6  # relative to the scale: the same terms, added up in another order
 _SUFFIXES = {".png": "PNG", ".webp": "WEBP", ".jpg": "JPEG", ".jpeg": "JPEG"}
 
 
@@ -50,6 +49,15 @@ class Explanation(Record):
     """The size of the original and the part of it that the network received; None if the image was passed encoded."""
     arrays: Arrays = Field(repr=False)
     """The arrays behind `contributions`, `image`, `display` and, if requested, `weights`. They are read-only."""
+
+    @property
+    def verified(self) -> bool:
+        """Whether the certificate was computed from the arrays of this explanation, or checked against them.
+
+        False if the arrays are missing, as in a result that was read from JSON without them: the certificate is then
+        only what the file states.
+        """
+        return CONTRIBUTIONS.name in self.arrays
 
     @property
     def contributions(self) -> npt.NDArray[np.float32]:
@@ -135,18 +143,14 @@ class Explanation(Record):
         _save_picture(Path(path), draw[picture]())
 
     def require_complete(self) -> None:
-        """Raise an `IncompleteExplanationError` unless the certificate passed and its sum is that of these arrays."""
+        """Raise an `IncompleteExplanationError` unless the certificate passed and is that of these arrays."""
+        self._require_own_certificate()
         figures = self.completeness
-        total = _sum(self.contributions, self.bias) if "contributions" in self.arrays else figures.sum
-        if not figures.passed or not abs(total - figures.sum) <= _ROUNDING * figures.scale:
-            raise IncompleteExplanationError(
-                f"the explanation of {self.target.label!r} for {self.source} is not complete: its terms add up to "
-                f"{total:.6g}, the logit is {figures.logit:.6g}; relative residual "
-                f"{figures.relative_residual:.1e}, tolerance {figures.tolerance:.1e}",
-                source=self.source,
-                hint="The bundle is damaged or the device computes wrong results. Run it on the CPU, or export the "
-                "model again.",
-                completeness=figures,
+        if not figures.passed:
+            total = certificate_sum(self.contributions, self._bias_terms) if self.verified else figures.sum
+            raise self._incomplete(
+                f"its terms add up to {total:.6g}, the logit is {figures.logit:.6g}; relative residual "
+                f"{figures.relative_residual:.1e}, tolerance {figures.tolerance:.1e}"
             )
 
     def __sub__(self, other: Explanation) -> Explanation:
@@ -183,7 +187,7 @@ class Explanation(Record):
             bias=bias,
             completeness=Completeness(
                 logit=logit,
-                sum=_sum(contributions, bias) if both_passed else math.nan,
+                sum=certificate_sum(contributions, np.array([*bias.values()])) if both_passed else math.nan,
                 scale=self.completeness.scale + other.completeness.scale,
                 tolerance=max(self.completeness.tolerance, other.completeness.tolerance),
                 precision=max(
@@ -207,12 +211,52 @@ class Explanation(Record):
 
     @model_validator(mode="after")
     def _certificate_is_of_this_logit(self) -> Self:
-        if self.completeness.logit != self.target.logit and not math.isnan(self.target.logit):
-            raise ValueError(
-                f"the certificate has the logit {self.completeness.logit}, but the target has the logit "
-                f"{self.target.logit}"
-            )
+        stated, logit = self.completeness.logit, self.target.logit
+        if stated != logit and not (math.isnan(stated) and math.isnan(logit)):
+            raise ValueError(f"the certificate has the logit {stated}, but the target has the logit {logit}")
         return self
+
+    @model_validator(mode="after")
+    def _certificate_is_of_these_arrays(self) -> Self:
+        self._require_own_certificate()  # pydantic lets its error through, as it is no ValueError
+        return self
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        yield from super().__repr_args__()
+        yield "verified", self.verified
+
+    def _require_own_certificate(self) -> None:
+        """Raise an `IncompleteExplanationError` if there are arrays, and the certificate is not theirs."""
+        if not self.verified:
+            return
+        figures = self.completeness
+        fault = certificate_fault(
+            self.contributions,
+            self._bias_terms,
+            of_one_class=self.target.index is not None,
+            logit=figures.logit,
+            total=figures.sum,
+            scale=figures.scale,
+            tolerance=figures.tolerance,
+            precision=figures.precision,
+        )
+        if fault is None and {"weights", "image"} <= self.arrays.keys():
+            fault = weights_fault(self.contributions, self.weights, encode(self.image))
+        if fault is not None:
+            raise self._incomplete(fault)
+
+    def _incomplete(self, reason: str) -> IncompleteExplanationError:
+        return IncompleteExplanationError(
+            f"the explanation of {self.target.label!r} for {self.source} is not complete: {reason}",
+            source=self.source,
+            hint="The bundle is damaged, the device computes wrong results, or the result was changed. Explain the "
+            "image again on the CPU, or export the model again.",
+            completeness=self.completeness,
+        )
+
+    @property
+    def _bias_terms(self) -> npt.NDArray[np.float64]:
+        return np.array([*self.bias.values()], np.float64)
 
     @property
     def _times(self) -> int:
@@ -253,10 +297,6 @@ class Explained(Record):
 
     def _repr_html_(self) -> str:
         return explained_html(self)
-
-
-def _sum(contributions: npt.NDArray[Any], bias: dict[str, float]) -> float:
-    return float(contributions.sum(dtype=np.float64)) + sum(bias.values())
 
 
 def _save_picture(path: Path, picture: Image.Image) -> None:

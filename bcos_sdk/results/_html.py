@@ -7,13 +7,13 @@ contain anything.
 from __future__ import annotations
 
 import html
-import unicodedata
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from PIL import Image
 
 from bcos_sdk import pictures
+from bcos_sdk._plain_text import plain
 from bcos_sdk.errors import BcosError
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ _CELL = "text-align:left;padding:1px 10px 1px 0;border:0;background:none"
 _NUMBER = "text-align:right;padding:1px 0;border:0;background:none;font-variant-numeric:tabular-nums"
 _PICTURE = "width:224px;max-width:100%;height:auto;background:#fff;border-radius:6px"
 _MEANING = "Complete: the terms add up to the logit. This says nothing about whether the class is right."
-_DIRECTIONS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 def prediction_html(prediction: Prediction) -> str:
@@ -87,13 +86,15 @@ def _terms(explanation: Explanation) -> str:
     rows = [(name, f"{value:+.4f}") for name, value in terms.items()]
     rows += [("sum", f"{certificate.sum:+.4f}"), ("logit", f"{certificate.logit:+.4f}")]
     residual = f"relative residual {certificate.relative_residual:.1e}, tolerance {certificate.tolerance:.0e}"
-    verdict = "✓ explanation complete" if certificate.passed else "✗ explanation incomplete"
-    return (
-        _table(rows)
-        + _part(verdict, _GOOD if certificate.passed else _BAD)
-        + _part(residual, _QUIET)
-        + _part(_MEANING, _QUIET)
-    )
+    return _table(rows) + _verdict(explanation) + _part(residual, _QUIET) + _part(_MEANING, _QUIET)
+
+
+def _verdict(explanation: Explanation) -> str:
+    if not explanation.completeness.passed:
+        return _part("✗ explanation incomplete", _BAD)
+    if not explanation.verified:
+        return _part("not verified: the file states a complete explanation, but has no arrays to check it", _BAD)
+    return _part("✓ explanation complete", _GOOD)
 
 
 def _classes(prediction: Prediction) -> str:
@@ -134,11 +135,7 @@ def _part(text: str, style: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Escaped for HTML; control characters, changes of the writing direction and lone surrogates as codes."""
-    shown = (
-        f"\\u{ord(one):04x}" if unicodedata.category(one) in ("Cc", "Cs") or one in _DIRECTIONS else one for one in text
-    )
-    return html.escape("".join(shown))
+    return html.escape(plain(text))
 
 
 def _amount(target: Target) -> str:

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
-from bcos_sdk.errors import first_faults
+from bcos_sdk.errors import IncompleteExplanationError, first_faults
 from bcos_sdk.results._explanation import Explained
 from bcos_sdk.results._records import Failure, Prediction
 
@@ -29,3 +29,5 @@ def result_of(kind: Any, document: Any) -> Result:
         return RESULT_KINDS[kind].model_validate(document)
     except ValidationError as error:
         raise ValueError(first_faults(error)) from None
+    except IncompleteExplanationError as error:
+        raise ValueError(error.message) from None

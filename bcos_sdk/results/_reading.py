@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import zipfile
 import zlib
@@ -15,13 +14,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 from pydantic import ValidationError
 
+from bcos_sdk._logs import log
 from bcos_sdk.errors import InputError, first_faults
 from bcos_sdk.results._explanation import Explanation
 from bcos_sdk.results._kinds import Result, result_of
 
 __all__ = ["OnDamage", "read_explanation", "read_results"]
-
-logger = logging.getLogger("bcos_sdk")
 
 OnDamage = Literal["raise", "skip"]
 
@@ -46,7 +44,7 @@ def read_results(path: str | os.PathLike[str], *, on_error: OnDamage = "raise") 
 
     results.jsonl may have several lines for one image, for example after `--resume`. The last one counts. A line that
     is not a result raises an `InputError` with its number, or is skipped and logged with `on_error="skip"`.
-    Arrays are in neither of these files.
+    Arrays are in neither of these files: certificates are what the file states, and `Explanation.verified` is False.
     """
     if on_error not in get_args(OnDamage):
         raise InputError(
@@ -63,7 +61,8 @@ def read_results(path: str | os.PathLike[str], *, on_error: OnDamage = "raise") 
 def read_explanation(path: str | os.PathLike[str]) -> Explanation:
     """Return the explanation that `Explanation.save` or `--save npz` wrote to an .npz file.
 
-    The certificate is checked against the arrays: an `IncompleteExplanationError` if they do not add up to the logit.
+    The certificate is checked against the arrays: an `IncompleteExplanationError` if they do not add up to the logit,
+    or if it is not their certificate.
     """
     source = str(path)
     try:
@@ -99,7 +98,7 @@ def _results(path: Path, on_error: OnDamage) -> Iterator[Result]:
                         source=str(path),
                         hint='A killed run may leave an incomplete last line. on_error="skip" leaves such lines out.',
                     ) from None
-                logger.warning("line %d of %s is skipped: %s", number, path, error)
+                log.warning("line %d of %s is skipped: %s", number, path, error)
                 continue
             if last_lines.get(_name(document), number) == number:
                 yield result

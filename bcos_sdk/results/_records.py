@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
+from pydantic import BaseModel, ConfigDict, ValidationError, computed_field, model_validator
 from typing_extensions import Self
 
-from bcos_sdk.contract import TOLERANCE_CAPS, Precision
+from bcos_sdk._plain_text import plain_json
+from bcos_sdk.contract import TOLERANCE_CAPS, Precision, is_complete
 from bcos_sdk.errors import BcosError, InputError, first_faults
 from bcos_sdk.results._arrays import ARRAYS
 from bcos_sdk.results._html import failure_html, prediction_html
@@ -28,11 +29,15 @@ class Record(BaseModel):
         """Return one line of JSON. Arrays but `display` are written as base64 of their bytes, or left out as well."""
         if arrays not in ("base64", "omit"):
             raise InputError(f'arrays is {arrays!r}, expected "base64" or "omit"', hint='Use "base64" or "omit".')
-        return self.model_dump_json(context={ARRAYS: arrays})
+        return plain_json(self.model_dump_json(context={ARRAYS: arrays}))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Restore the result from the text that `to_json` returned."""
+        """Restore the result from the text that `to_json` returned.
+
+        The certificate of an explanation is checked against its arrays: an `IncompleteExplanationError` if it is not
+        theirs. Without arrays it is what the text states, and `Explanation.verified` is False.
+        """
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
@@ -78,9 +83,14 @@ class Completeness(Record):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def passed(self) -> bool:
-        finite = all(map(math.isfinite, (self.logit, self.sum, self.scale)))
-        allowed = min(self.tolerance, TOLERANCE_CAPS[self.precision]) * self.scale
-        return finite and abs(self.residual) <= allowed
+        return is_complete(self.logit, self.sum, self.scale, self.tolerance, self.precision)
+
+    @model_validator(mode="after")
+    def _tolerance_is_at_most_the_cap(self) -> Self:
+        cap = TOLERANCE_CAPS[self.precision]
+        if not 0 <= self.tolerance <= cap:
+            raise ValueError(f"the tolerance is {self.tolerance:g}, expected 0 to {cap:g} for {self.precision}")
+        return self
 
 
 class Target(Record):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 from bcos_sdk._files import sha256_of
+from bcos_sdk._logs import log
 from bcos_sdk._paths import builtin_dir, cache_dir
 from bcos_sdk._private_folders import is_owner_trusted, private_cache
 from bcos_sdk.errors import DownloadError, HashMismatchError, NoPublishedWeightsError
@@ -15,8 +15,6 @@ from bcos_sdk.weights._recorded_hash import read_hash, record_hash
 from bcos_sdk.weights._transfer import TransferError, transfer
 
 __all__ = ["download_weights", "known_sha256", "weights_dir", "weights_file"]
-
-log = logging.getLogger(__name__)
 
 
 def weights_dir() -> Path:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
+from bcos_sdk._logs import log
 from bcos_sdk.errors import CheckpointError, WeightsMismatchError
 from bcos_sdk.registry import ModelSpec, model_registry
 from bcos_sdk.weights._candidates import Candidate, averaged_elsewhere, find_candidates
@@ -17,8 +17,6 @@ from bcos_sdk.weights._classifier import shapes_of
 __all__ = ["at_key", "choose", "fill", "fine_tuned_as", "mismatch", "no_tensors"]
 
 _NAMES_SHOWN = 5
-
-log = logging.getLogger(__name__)
 
 
 def at_key(complete: Sequence[Candidate], key: str | None, source: str) -> list[Candidate]:

@@ -6,20 +6,18 @@ all digits. `sha256sum -c FILE.sha256` checks it too.
 
 from __future__ import annotations
 
-import logging
 import re
 from contextlib import suppress
 from pathlib import Path
 
 from bcos_sdk._files import atomic_write, read_plain
+from bcos_sdk._logs import log
 from bcos_sdk.errors import HashMismatchError
 from bcos_sdk.registry import WeightsSource
 
 __all__ = ["read_hash", "record_hash"]
 
 _LARGEST = 1024
-
-log = logging.getLogger(__name__)
 
 
 def read_hash(target: Path, source: WeightsSource) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 import urllib.error
@@ -13,6 +12,7 @@ from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 
+from bcos_sdk._logs import log
 from bcos_sdk._progress import Progress
 from bcos_sdk.weights._partial_file import open_partial
 
@@ -25,8 +25,6 @@ _PATIENCE_SECONDS = 60.0
 _SLOWEST = 1000  # bytes per second, on average over that time
 _CHUNK = 1 << 20
 _RETRYABLE_STATUS = {408, 425, 429, 500, 502, 503, 504}
-
-log = logging.getLogger(__name__)
 
 
 class TransferError(Exception):

@@ -11,6 +11,7 @@ import click
 from bcos_sdk._extras import installed_version
 from bcos_sdk._files import output_file
 from bcos_sdk.cli._common import columns, pairs, print_stages, registry_option, split_list
+from bcos_sdk.cli._terminal import print_lines
 from bcos_sdk.cli.benchmark import _tables as tables
 from bcos_sdk.cli.benchmark._measurements import Comparison, Report
 from bcos_sdk.cli.benchmark._plot import FORMATS, check_plot, draw_plot
@@ -131,17 +132,15 @@ def benchmark(
 
 
 def _print_report(report: Report) -> None:
-    click.echo(pairs(tables.machine_rows(report)))
+    print_lines(*pairs(tables.machine_rows(report)))
     for model in report.models:
-        click.echo(f"\n{tables.model_title(model)}")
-        click.echo(_text(tables.timing_table(model)))
+        print_lines("", tables.model_title(model), *_lines(tables.timing_table(model)))
         for table in (tables.ratio_table(model), tables.process_table(model)):
-            click.echo("\n" + _text(table))
-        for note in model.notes:
-            click.echo(note)
-    click.echo("\n" + _text(tables.goal_table(report, measured_only=True)))
+            print_lines("", *_lines(table))
+        print_lines(*model.notes)
+    print_lines("", *_lines(tables.goal_table(report, measured_only=True)))
 
 
-def _text(table: tables.Table) -> str:
+def _lines(table: tables.Table) -> list[str]:
     header, rows = table
     return columns([title.upper() for title in header], rows)

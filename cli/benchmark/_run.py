@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from bcos_sdk._extras import require
+from bcos_sdk._logs import log
 from bcos_sdk.backends import open_backend, parse_device
 from bcos_sdk.cli.benchmark._cases import conventional_cases, our_cases, reason_not_compared, reference_cases
 from bcos_sdk.cli.benchmark._child_processes import (
@@ -35,8 +35,6 @@ from bcos_sdk.errors import DeviceUnavailableError
 from bcos_sdk.registry import Registry, model_registry
 
 __all__ = ["Options", "run_benchmark"]
-
-logger = logging.getLogger("bcos_sdk")
 
 _PHOTOGRAPH_SIZE = (375, 500)
 _PACKAGES_NEEDED: dict[Comparison, tuple[str, ...]] = {
@@ -91,7 +89,7 @@ def run_benchmark(
     options.check()
     machine = describe_machine()
     if machine.is_busy:
-        logger.warning("the machine is busy (load %.1f): the ratios of this run are unreliable", machine.load)
+        log.warning("the machine is busy (load %.1f): the ratios of this run are unreliable", machine.load)
     progress("import bcos_sdk")
     imported = measure_import()
     report = Report(

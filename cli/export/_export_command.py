@@ -17,7 +17,7 @@ from bcos_sdk.cli.export._own_module import is_factory
 from bcos_sdk.cli.export._source import from_factory, from_registry
 from bcos_sdk.cli.export._summary import print_agreement, print_bundle, print_source
 from bcos_sdk.contract import Interpolation
-from bcos_sdk.errors import BundleExistsError, InputError
+from bcos_sdk.errors import BcosError, BundleExistsError, InputError
 from bcos_sdk.registry import model_registry, parse_settings
 
 __all__ = ["export"]
@@ -26,18 +26,22 @@ _FILE = click.Path(path_type=Path)
 _FOR_REGISTRY_MODELS = ("--random-weights", "--logit-bias", "--temperature", "--set", "--registry")
 
 
+def _in_one_line(error: BcosError) -> str:
+    return " ".join(f"{error.message}. {error.hint or ''}".split())
+
+
 def _settings(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
     try:
         return parse_settings(texts)
     except InputError as error:
-        raise click.BadParameter(str(error)) from error
+        raise click.BadParameter(_in_one_line(error)) from error
 
 
 def _store_name(_ctx: click.Context, _param: click.Parameter, name: str | None) -> str | None:
     try:
         return name if name is None else check_name(name)
     except InputError as error:
-        raise click.BadParameter(str(error)) from error
+        raise click.BadParameter(_in_one_line(error)) from error
 
 
 @click.command()
@@ -215,7 +219,7 @@ def _checked(stored: str) -> str:
     try:
         return check_name(stored)
     except InputError as error:
-        raise click.UsageError(f"{error} Pass a name with --name, or a folder with -o.") from error
+        raise click.UsageError(f"{_in_one_line(error)} Pass a name with --name, or a folder with -o.") from error
 
 
 def _as_path(output: Path) -> str:

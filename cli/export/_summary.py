@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
 from bcos_sdk.backends.tensorrt import EngineRecord
 from bcos_sdk.bundle import Bundle
 from bcos_sdk.cli._common import columns, pairs
+from bcos_sdk.cli._terminal import print_lines
 from bcos_sdk.cli.export._assumptions import Check, assumption_lines
 from bcos_sdk.cli.export._source import Source
 
@@ -21,39 +20,40 @@ __all__ = ["print_agreement", "print_bundle", "print_source"]
 def print_agreement(agreement: Agreement, file: object) -> None:
     difference = f"largest difference {agreement.difference:.1e} of their spread"
     if agreement.is_close:
-        click.echo(f"The logits agree with those in {file} ({difference}).")
+        print_lines(f"The logits agree with those in {file} ({difference}).")
     else:
-        click.echo(
-            f"The logits are near those in {file} ({difference}), but rounding in float32 gives less than 1e-04.\n"
-            "TF32 on a GPU explains it, and so does a slightly wrong value, such as an epsilon: all values stay listed."
+        print_lines(
+            f"The logits are near those in {file} ({difference}), but rounding in float32 gives less than 1e-04.",
+            "TF32 on a GPU explains it, and so does a slightly wrong value, such as an epsilon: "
+            "all values stay listed.",
         )
 
 
 def print_source(source: Source, agreement: Agreement | None) -> None:
     if source.facts:
-        click.echo(pairs(list(source.facts)))
+        print_lines(*pairs(list(source.facts)))
     if lines := assumption_lines(source.assumed, _compared(agreement), advise=agreement is None):
-        click.echo("\n".join(lines) + "\n")
+        print_lines(*lines, "")
 
 
 def print_bundle(bundle: Bundle, engines: list[tuple[str, EngineRecord]], name: str) -> None:
     from bcos_sdk.exporters import parity_table
 
     header, *rows = parity_table(bundle.manifest.parity, bundle.manifest.parity_limits)
-    click.echo("Difference from the module in torch (float64):")
-    click.echo(columns(header, rows))
+    print_lines("Difference from the module in torch (float64):", *columns(header, rows))
     if bundle.manifest.float_layers:
-        click.echo(f"In float32: {', '.join(bundle.manifest.float_layers)}")
-    click.echo(f"\n{bundle.path}")
+        print_lines(f"In float32: {', '.join(bundle.manifest.float_layers)}")
+    print_lines("", str(bundle.path))
     for file, record in bundle.manifest.files.items():
-        click.echo(f"  {file:<18} {record.size / 1e3:>10,.0f} kB")
+        print_lines(f"  {file:<18} {record.size / 1e3:>10,.0f} kB")
     if engines:
-        click.echo("\n" + columns(["ENGINE", "MB", "SECONDS", "PEAK MB", "BUILT WITH"], [*map(_engine_row, engines)]))
+        titles = ["ENGINE", "MB", "SECONDS", "PEAK MB", "BUILT WITH"]
+        print_lines("", *columns(titles, [*map(_engine_row, engines)]))
         extra = " --tf32" if engines[0][1].key.tf32 else ""
         command = f"bcos-sdk validate {name} --device tensorrt{extra}"
-        click.echo(f"The engines were built but not run. Test them on the GPU with: {command}")
-        click.echo("On another machine, or as another user, add --trust-engines.")
-    click.echo(f"\nNext:\n  bcos-sdk predict IMAGES --explain --report --model {name}")
+        print_lines(f"The engines were built but not run. Test them on the GPU with: {command}")
+        print_lines("On another machine, or as another user, add --trust-engines.")
+    print_lines("", "Next:", f"  bcos-sdk predict IMAGES --explain --report --model {name}")
 
 
 def _compared(agreement: Agreement | None) -> set[Check]:

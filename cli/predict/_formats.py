@@ -11,17 +11,18 @@ from typing import IO, Any
 
 from bcos_sdk._extras import require
 from bcos_sdk._files import output_file
+from bcos_sdk._plain_text import plain_cell
 from bcos_sdk.results import COLUMNS, Explained, Failure, Result, rows_of
 
-__all__ = ["as_text", "csv_rows", "write_parquet"]
+__all__ = ["as_lines", "csv_rows", "write_parquet"]
 
 _ROWS_PER_GROUP = 10_000
 
 
-def as_text(result: Result) -> str:
-    """Format one line for the image and one for each explanation."""
+def as_lines(result: Result) -> list[str]:
+    """One line for the image and one for each explanation."""
     if isinstance(result, Failure):
-        return f"{result.source}: error [{result.code}]: {result.message}"
+        return [f"{result.source}: error [{result.code}]: {result.message}"]
     prediction = result.prediction if isinstance(result, Explained) else result
     shown = prediction.classes[:1] if isinstance(result, Explained) else prediction.classes
     best = ", ".join(f"{score.label} {score.probability:.3f}" for score in shown)
@@ -34,20 +35,24 @@ def as_text(result: Result) -> str:
             f"  {explanation.target.label}: logit {figures.logit:.3f} = {pixels:.3f} pixels {terms}"
             f"  (residual {figures.relative_residual:.0e})"
         )
-    return "\n".join(lines)
+    return lines
 
 
 def csv_rows(result: Result | None) -> str:
-    """Return the rows of a result as CSV text; for None, the header."""
+    """Return the rows of a result as CSV text; for None, the header.
+
+    Cells of text are for reading: control characters are escaped, and what a spreadsheet would run as a formula begins
+    with an apostrophe. Numbers stay numbers. JSON and Parquet have the exact text.
+    """
     rows = [dict(zip(COLUMNS, COLUMNS, strict=True))] if result is None else rows_of(result)
     return "".join(map(_csv_row, rows))
 
 
 def _csv_row(row: dict[str, Any]) -> str:
     file = io.StringIO()
-    # Python quotes a carriage return, which a file name may have, only if it is part of the line end.
-    csv.DictWriter(file, COLUMNS, lineterminator="\r\n").writerow(row)
-    return file.getvalue().removesuffix("\r\n") + "\n"
+    cells = {name: plain_cell(value) if isinstance(value, str) else value for name, value in row.items()}
+    csv.DictWriter(file, COLUMNS, lineterminator="\n").writerow(cells)
+    return file.getvalue()
 
 
 def write_parquet(results: Iterable[Result], target: Path | IO[bytes]) -> None:

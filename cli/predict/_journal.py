@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from typing_extensions import Self
 
 from bcos_sdk._files import append_to, atomic_write
+from bcos_sdk._plain_text import plain_json
 from bcos_sdk.cli._terminal import print_message
 from bcos_sdk.errors import first_faults
 
@@ -147,10 +148,7 @@ class Journal(Generic[Line]):
 
 
 def _to_bytes(document: dict[str, Any]) -> bytes:
-    try:
-        return json.dumps(document, ensure_ascii=False).encode("utf-8") + b"\n"
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return json.dumps(document).encode("ascii") + b"\n"
+    return plain_json(json.dumps(document, ensure_ascii=False)).encode("utf-8") + b"\n"
 
 
 def _reason(error: ValueError) -> str:

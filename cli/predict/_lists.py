@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from bcos_sdk.cli._terminal import printable
 from bcos_sdk.errors import InputError
 
 __all__ = ["names_in_file", "names_on_stdin"]
@@ -76,12 +75,10 @@ def _refuse_what_is_no_list(start: bytes, place: str, null: bool) -> None:
     if start[:2] == b"BM" and b"\0" in start[:16]:
         raise _no_list(place, "a BMP image")
     if start.startswith(_UTF16_MARKS):
-        raise InputError(
-            f"the list in {printable(place)} is UTF-16 text", source=place, hint="Save the list as UTF-8 text."
-        )
+        raise InputError(f"the list in {place} is UTF-16 text", source=place, hint="Save the list as UTF-8 text.")
     if not null and b"\0" in start:
         raise InputError(
-            f"the list in {printable(place)} has NUL bytes",
+            f"the list in {place} has NUL bytes",
             source=place,
             hint="Pass -0 if its names are separated by NUL, as `find -print0` writes them. Otherwise expected is one "
             "image path per line.",
@@ -90,7 +87,7 @@ def _refuse_what_is_no_list(start: bytes, place: str, null: bool) -> None:
 
 def _no_list(place: str, kind: str) -> InputError:
     return InputError(
-        f"{printable(place)} is {kind}, expected a list of image paths",
+        f"{place} is {kind}, expected a list of image paths",
         source=place,
         hint="`-` and @FILE take lists: one image path per line, or with -0 separated by NUL. To classify one image, "
         "pass the path of its file: bcos-sdk predict cat.jpg",

@@ -15,6 +15,7 @@ from typing import Any
 from PIL import Image
 
 from bcos_sdk._files import atomic_write
+from bcos_sdk._plain_text import plain
 from bcos_sdk.cli.predict._drawings import Artist
 from bcos_sdk.errors import BcosError
 from bcos_sdk.pictures import data_uri, on_white
@@ -45,12 +46,21 @@ def write_report(page: Path, title: str, entries: Iterable[dict[str, Any]]) -> N
     template = files("bcos_sdk.cli.predict").joinpath("report.html").read_text("utf-8")
     head, tail = template.replace("{{policy}}", _content_security_policy(template)).split("{{entries}}")
     with atomic_write(page) as aside, aside.open("w", encoding="utf-8") as file:
-        file.write(head.replace("{{title}}", html.escape(title)))
+        file.write(head.replace("{{title}}", html.escape(plain(title))))
         for number, entry in enumerate(entries):
             # A file name that contains </script> must not end the data.
-            text = json.dumps(entry, ensure_ascii=True).replace("<", "\\u003c")
+            text = json.dumps(_plain_texts(entry), ensure_ascii=True).replace("<", "\\u003c")
             file.write(f"{',' if number else ''}\n{text}")
         file.write(tail)
+
+
+def _plain_texts(value: Any) -> Any:
+    """The same data. In its texts, control characters and changes of the writing direction are shown as escapes."""
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, dict):
+        return {plain(name): _plain_texts(inner) for name, inner in value.items()}
+    return [*map(_plain_texts, value)] if isinstance(value, (list, tuple)) else value
 
 
 def _explained_entry(result: Explained, artist: Artist) -> dict[str, Any]:

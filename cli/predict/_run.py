@@ -9,13 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import click
-
 from bcos_sdk._progress import Progress
 from bcos_sdk.cli._signals import received_interrupt
-from bcos_sdk.cli._terminal import count_of, print_error, print_exact, print_message, printable
+from bcos_sdk.cli._terminal import count_of, print_encoded, print_error, print_json, print_lines, print_message
 from bcos_sdk.cli.predict._content import Content
-from bcos_sdk.cli.predict._formats import as_text, csv_rows, write_parquet
+from bcos_sdk.cli.predict._formats import as_lines, csv_rows, write_parquet
 from bcos_sdk.cli.predict._image_files import Found
 from bcos_sdk.cli.predict._output import Output
 from bcos_sdk.cli.predict._plan import Task
@@ -78,7 +76,7 @@ class PredictRun:
                     write_parquet(results, sys.stdout.buffer)
                     return
                 if self.form == "csv":
-                    print_exact(csv_rows(None))
+                    print_encoded(csv_rows(None))
                 for result in results:
                     self._print(result)
             except (KeyboardInterrupt, Exception) as error:
@@ -108,13 +106,13 @@ class PredictRun:
         progress.clear()
         if isinstance(result, Failure):
             self.failures[result.code] += 1
-            print_error(result.code, result.message, result.source)
+            print_error(result.code, result.message)
             return
         self.done += 1
         prediction = result.prediction if isinstance(result, Explained) else result
         for note in prediction.notes:
             if not self.notes[note]:
-                print_message(f"{printable(result.source)}: {note}", label="note:")
+                print_message(f"{result.source}: {note}", label="note:")
             self.notes[note] += 1
 
     def _written(self, tasks: Sequence[Task]) -> Iterator[Result]:
@@ -147,13 +145,11 @@ class PredictRun:
 
     def _print(self, result: Result) -> None:
         if self.form == "jsonl":
-            print_exact(result.to_json(arrays="omit") + "\n")
+            print_json(result.to_json(arrays="omit"))
         elif self.form == "csv":
-            print_exact(csv_rows(result))
+            print_encoded(csv_rows(result))
         elif self.form == "text" and not isinstance(result, Failure):
-            shown = result.model_copy(update={"source": printable(result.source)})
-            click.echo(printable(as_text(shown), keep="\n"))
-            sys.stdout.flush()
+            print_lines(*as_lines(result))
 
     def _print_summary(self) -> None:
         """For example "2,996 done, 6 failed, 12 from an earlier run; written to OUT"."""

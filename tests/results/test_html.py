@@ -56,15 +56,16 @@ class Page(HTMLParser):
 def explanation(label: str = "dog", *, off: float = 0.0, weights: bool = False, source: str = "a.png") -> Explanation:
     contributions = np.linspace(-1, 2, 48, dtype=np.float32).reshape(6, 8)
     total = float(contributions.sum(dtype=np.float64)) - 2.5
+    scale = float(np.abs(contributions).sum(dtype=np.float64)) + 2.5
     arrays: dict[str, Any] = {"contributions": contributions, "image": np.full((6, 8, 3), 99, np.uint8)}
     if weights:
-        arrays["weights"] = np.ones((6, 6, 8), np.float32)
+        arrays["weights"] = np.repeat(contributions[None] / 3, 6, axis=0)  # rgb and 1 − rgb add up to 3
     return Explanation(
         source=source,
         model="net",
         target=Target(index=1, label=label, logit=total + off, probability=0.0034),
         bias={"logit_bias": -2.5},
-        completeness=Completeness(logit=total + off, sum=total, scale=50.0, tolerance=1e-5),
+        completeness=Completeness(logit=total + off, sum=total, scale=scale, tolerance=1e-5),
         arrays=arrays,
     )
 
@@ -133,4 +134,4 @@ def test_every_text_is_escaped() -> None:
         text.encode("utf-8")
         page = Page(text)
         assert "<script>alert(1)</script>" in page.text, "shown as text"
-        assert "\\u001b[31m\\u202e\\udcff.png" in page.text, "control characters as codes"
+        assert "\\x1b[31m\\u202e\\xff.png" in page.text, "control characters as codes"

@@ -81,7 +81,9 @@ class SessionRuntime(Runtime):
         onnxruntime = import_onnxruntime()
 
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
+        options.log_severity_level = (
+            4  # it would write names of the graph to stderr as they are; the exception has them
+        )
         options.intra_op_num_threads = threads or 0
         values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in (weights or {}).values()]
         if weights:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import time
 from pathlib import Path
 
 from bcos_sdk._files import atomic_write, sha256_of
+from bcos_sdk._logs import log
 from bcos_sdk._private_folders import private_cache
 from bcos_sdk.backends.tensorrt._cache import Accept, Engine, accept_own, cached_engines, find_engine
 from bcos_sdk.backends.tensorrt._record import EngineKey, EngineRecord
@@ -17,8 +17,6 @@ from bcos_sdk.bundle import Bundle
 from bcos_sdk.errors import EngineError, OutputError
 
 __all__ = ["build_once"]
-
-logger = logging.getLogger("bcos_sdk")
 
 
 def build_once(
@@ -38,7 +36,7 @@ def build_once(
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            logger.warning("waiting for another process that builds an engine of %s", graph.name)
+            log.warning("waiting for another process that builds an engine of %s", graph.name)
             lock.acquire()
         try:
             found = find_engine([folder], graph.stem, key, accept)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
@@ -12,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from bcos_sdk._logs import log
 from bcos_sdk.backends._graph import Arrays, Feed, TensorSpec
 from bcos_sdk.backends.tensorrt._cache import Engine
 from bcos_sdk.backends.tensorrt._cuda import Buffer, Cuda, PinnedBuffer
@@ -19,8 +19,6 @@ from bcos_sdk.contract import IMAGE
 from bcos_sdk.errors import BcosError, EngineError, InferenceError
 
 __all__ = ["EngineGraph", "Profile", "choose_profile", "logger_for"]
-
-logger = logging.getLogger("bcos_sdk")
 
 _LEAST = 256  # bytes of scratch memory: TensorRT requires an address even for 0 bytes
 Shape: TypeAlias = tuple[int, ...]
@@ -182,8 +180,8 @@ def logger_for(trt: Any) -> Any:
         def log(self, severity: Any, message: str) -> None:
             if severity in (trt.ILogger.INTERNAL_ERROR, trt.ILogger.ERROR):
                 self.last_error = message
-                logger.error("TensorRT: %s", message)
+                log.error("TensorRT: %s", message)
             elif severity == trt.ILogger.WARNING:
-                logger.warning("TensorRT: %s", message)
+                log.warning("TensorRT: %s", message)
 
     return Logger()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bcos_sdk._logs import log
 from bcos_sdk.backends._driver import probe_driver
 from bcos_sdk.backends.tensorrt._build import build_once
 from bcos_sdk.backends.tensorrt._cache import NO_ENGINE, Accept, Engine, accept_own, cached_engines, find_engine
@@ -15,8 +15,6 @@ from bcos_sdk.bundle import Bundle
 from bcos_sdk.errors import EngineError, OutputError
 
 __all__ = ["build_engines", "key_for_gpu", "obtain_engine"]
-
-logger = logging.getLogger("bcos_sdk")
 
 
 def build_engines(
@@ -69,7 +67,7 @@ def obtain_engine(
         return found
     if not build:
         raise EngineError(f"no engine of {graph.name} fits this GPU, and building one would take minutes: {found}")
-    logger.warning("building a TensorRT engine of %s, which takes minutes: %s", graph.name, found)
+    log.warning("building a TensorRT engine of %s, which takes minutes: %s", graph.name, found)
     try:
         return build_once(bundle, graph, keys[0], cached_engines(), gpu, _own(accept))
     except (EngineError, OutputError) as error:

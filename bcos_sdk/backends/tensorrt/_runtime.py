@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 from typing_extensions import override
 
+from bcos_sdk._logs import log
 from bcos_sdk.backends._driver import gpu_problem
 from bcos_sdk.backends._graph import Graph
 from bcos_sdk.backends._runtime import OpenOptions, Runtime, unavailable
@@ -20,8 +20,6 @@ from bcos_sdk.bundle import Bundle
 from bcos_sdk.errors import EngineError
 
 __all__ = ["TENSORRT"]
-
-logger = logging.getLogger("bcos_sdk")
 
 
 class TensorrtRuntime(Runtime):
@@ -59,7 +57,7 @@ class TensorrtRuntime(Runtime):
         except EngineError as error:
             if not options.by_name:
                 raise
-            logger.warning("%s; building it again", error.message)
+            log.warning("%s; building it again", error.message)
             failed = engine.record.plan_sha256
 
         def accept_another(record: EngineRecord) -> str | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import logging
 import os
 import secrets
 import stat
@@ -17,6 +16,7 @@ import sys
 from pathlib import Path
 
 from bcos_sdk._files import open_no_link
+from bcos_sdk._logs import log
 from bcos_sdk._paths import config_dir
 from bcos_sdk._private_folders import private_config
 from bcos_sdk.backends.tensorrt._record import EngineRecord
@@ -27,8 +27,6 @@ __all__ = ["is_sealed", "own_key", "sealed"]
 _KEY = "key"
 _KEY_BYTES = 32
 _PURPOSE = b"bcos-sdk engine\n"
-
-logger = logging.getLogger("bcos_sdk")
 
 
 def own_key() -> bytes:
@@ -66,7 +64,7 @@ def _seal(key: bytes, record: EngineRecord) -> str:
 
 def _new(path: Path) -> bytes:
     if path.is_symlink() or path.exists():
-        logger.warning(
+        log.warning(
             "%s was readable by others, or is damaged; a new key replaces it, and engines are built again", path
         )
         path.unlink()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,26 +14,18 @@ import numpy.typing as npt
 import pytest
 from click.testing import CliRunner
 from PIL import Image
+from support.browsers import open_browser
 from support.bundles import LABELS, random_pixels, small_bundle
 
 from bcos_sdk import Client
 from bcos_sdk.cli import main
 from bcos_sdk.cli.predict._report import write_report
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("no browser: on Debian, apt install chromium runs these tests")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+    with open_browser() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
