@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from pydantic import ValidationError
 
 from bcos_sdk.contract import InputSpec
-from bcos_sdk.errors import BcosError, InputError
+from bcos_sdk.errors import BcosError, InputError, first_faults
 from bcos_sdk.images._decoding_frames import Header, read_body, read_header, write_message
 from bcos_sdk.images._load import decode_image
 from bcos_sdk.limits import Limits
@@ -55,9 +56,9 @@ def _reply(job: Header, contents: bytes) -> tuple[Any, ...]:
     source = job["source"]
     try:
         limits = Limits.model_validate(job["limits"])
-    except ValueError as error:  # for example a format that a plug-in of the client reads
-        problem = InputError(f"{source} cannot be decoded in a child process: {error}", source=source, hint="")
-        return (_failure(problem),)
+    except ValidationError as error:  # for example a format that a plug-in of the client reads
+        problem = f"{source} cannot be decoded in a child process: {first_faults(error)}"
+        return (_failure(InputError(problem, hint='Use other limits, or Limits(decoding="in_process").')),)
     try:
         image = decode_image(contents, source, InputSpec.model_validate(job["spec"]), limits, job["enlarge"])
     except BcosError as error:
