@@ -14,6 +14,7 @@ from support.decoders import HANG, child_pids, obedient_decoders, until
 
 from bcos_sdk import Failure, Limits, Prediction
 from bcos_sdk.errors import ClientClosedError
+from bcos_sdk.images import ImageSource
 from bcos_sdk.testing import FakeClient
 
 ISOLATED = Limits(decoding="isolated", decoding_seconds=60)
@@ -30,7 +31,7 @@ def photograph(size: tuple[int, int] = (300, 200)) -> bytes:
 def test_results_are_those_of_decoding_in_this_process(tmp_path: Path) -> None:
     path = tmp_path / "photo.jpg"
     path.write_bytes(photograph())
-    images = [path, photograph((64, 90)), b"no image"]
+    images: list[ImageSource] = [path, photograph((64, 90)), b"no image"]
     with FakeClient() as here, FakeClient(limits=ISOLATED) as isolated:
         wanted = here.explain(images, top_k=2, on_error="return")
         assert isolated.explain(images, top_k=2, on_error="return") == wanted

@@ -79,3 +79,13 @@ def test_size_of_webp_is_read_from_each_kind_of_header(options: dict[str, Any]) 
 def test_canvas_of_a_webp_that_is_not_allowed_does_not_matter() -> None:
     with pytest.raises(UnreadableImageError, match="allowed format"):
         load(webp_canvas(16383, 16383, animated=True), Limits(formats=("PNG",)))
+
+
+def test_scans_of_a_sequential_jpeg_with_one_component_each_are_counted() -> None:
+    """Its decoder reads all scans of the file, as that of a progressive JPEG does."""
+    contents = saved("JPEG", progressive=True).replace(b"\xff\xc2", b"\xff\xc0", 1)
+    place = contents.index(b"\xff\xda")
+    assert contents[place + 4] == 3
+    one_component = contents[: place + 4] + b"\1" + contents[place + 5 :]
+    with pytest.raises(UnreadableImageError, match="it has 101 scans"):
+        load(one_component[:-2] + b"\xff\xda\0\x08\1\1\0\0\x3f\0" * 200 + b"\xff\xd9")

@@ -116,7 +116,7 @@ def test_paths_and_files_are_isolated_and_pictures_are_not(
         return decode(self, contents, source, *rest)
 
     monkeypatch.setattr(DecodingPool, "decode", watched)
-    images = {
+    images: dict[str, Any] = {
         "path": path,
         "text": str(path),
         "bytes": FILES["PNG"],
@@ -257,8 +257,8 @@ time.sleep(600)
 def test_processes_end_with_a_killed_parent(how: str) -> None:
     """Also if the parent forked before: the copies of the pipes in the other process do not keep them alive."""
     parent = subprocess.Popen(python_command(_PARENT, how), stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert parent.stdout is not None
     try:
-        assert parent.stdout is not None
         pids = json.loads(parent.stdout.readline())
         assert len(pids) == 2
         parent.kill()
