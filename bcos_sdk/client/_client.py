@@ -74,7 +74,8 @@ class Client(AsyncCalls):
         tf32: let a GPU multiply with 11 significant bits. Faster; certificates then have the tolerance of fp16.
         on_incomplete: what to do with an explanation whose terms do not add up to the logit. "raise": it is an error of
             its image. "flag": it is returned with `completeness.passed` false, and cannot be drawn or saved.
-        limits: bounds on the size of images, calls and the queue.
+        limits: bounds on the size of images, calls and the queue. `Limits(decoding="isolated")` for images from
+            strangers.
     """
 
     def __init__(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import weakref
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +15,8 @@ from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import ClientClosedError, DecoderCrashedError, ImageTooLargeError, InputError, UnreadableImageError
 from bcos_sdk.images._decoding_frames import Header
 from bcos_sdk.images._decoding_process import DecodingProcess
-from bcos_sdk.images._encode import encode
 from bcos_sdk.images._geometry import Geometry
-from bcos_sdk.images._loaded import LoadedImage
+from bcos_sdk.images._loaded import Decoded
 from bcos_sdk.limits import Limits
 
 __all__ = ["DecodingPool"]
@@ -39,7 +37,7 @@ class DecodingPool:
         self._closed = False
         weakref.finalize(self, _end_all, self._processes)
 
-    def decode(self, contents: bytes, source: str, spec: InputSpec, limits: Limits, enlarge: int) -> LoadedImage:
+    def decode(self, contents: bytes, source: str, spec: InputSpec, limits: Limits, enlarge: int) -> Decoded:
         """The same result or error as `decode_image`; an `ImageError` if the process was ended or crashed."""
         height, width = spec.size
         size = height * width * 3
@@ -61,7 +59,7 @@ class DecodingPool:
             if "code" in reply:
                 kind = _KINDS[reply["code"]]
                 raise kind(str(reply["message"]), source=source, hint=reply["hint"])
-            return _loaded(reply, arrays, spec, enlarge)
+            return _decoded(reply, arrays, spec, enlarge)
         except (KeyError, TypeError, ValidationError):
             raise DecoderCrashedError(f"the decoder of {source} sent a wrong reply", source=source) from None
 
@@ -99,20 +97,13 @@ class DecodingPool:
         self.close()
 
 
-def _loaded(reply: Header, arrays: list[Any], spec: InputSpec, enlarge: int) -> LoadedImage:
+def _decoded(reply: Header, arrays: list[bytearray], spec: InputSpec, enlarge: int) -> Decoded:
     height, width = spec.size
-    pixels, display = (
-        None if array is None else _array(array, height * factor, width * factor)
-        for array, factor in zip((*arrays, None)[:2], (1, enlarge), strict=True)
-    )
-    assert pixels is not None
-    geometry = reply["geometry"]
-    return LoadedImage(
-        pixels,
-        encode(pixels),
+    return Decoded(
+        _array(arrays[0], height, width),
         notes=tuple(map(str, reply["notes"])),
-        geometry=None if geometry is None else Geometry.model_validate(geometry),
-        display=display,
+        geometry=Geometry.model_validate(reply["geometry"]),
+        display=_array(arrays[1], height * enlarge, width * enlarge) if len(arrays) > 1 else None,
     )
 
 

@@ -22,7 +22,12 @@ from bcos_sdk.images._decoding_worker import main
 main()
 """
 _SECONDS_TO_START = 60.0
-_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+_ENVIRONMENT = {
+    **{f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL")},
+    # Keep the buffers of small pictures for the next one: glibc returns them to the system otherwise.
+    "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(16 << 20),
+}
 
 _all: weakref.WeakSet[DecodingProcess] = weakref.WeakSet()
 
@@ -101,7 +106,7 @@ class DecodingProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=os.environ | _ONE_THREAD,
+                env=os.environ | _ENVIRONMENT,
                 start_new_session=os.name == "posix",  # Ctrl-C is meant for the client
             )
         except (OSError, ValueError) as error:

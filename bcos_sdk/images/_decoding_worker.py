@@ -65,7 +65,7 @@ def _reply(job: Header, contents: bytes) -> tuple[Any, ...]:
         return (_failure(error),)
     reply = {
         "notes": image.notes,
-        "geometry": None if image.geometry is None else image.geometry.model_dump(),
+        "geometry": image.geometry.model_dump(),
         "display": image.display is not None,
     }
     arrays = [image.pixels] if image.display is None else [image.pixels, image.display]

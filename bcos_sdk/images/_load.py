@@ -19,9 +19,9 @@ from bcos_sdk.images._arrays import array_of, is_encoded, picture_of
 from bcos_sdk.images._convert import convert, load_given
 from bcos_sdk.images._decoding_pool import DecodingPool
 from bcos_sdk.images._depth import Notes
-from bcos_sdk.images._encode import check_encoded, decode, encode
+from bcos_sdk.images._encode import check_encoded, decode
 from bcos_sdk.images._geometry import Placement
-from bcos_sdk.images._loaded import LoadedImage
+from bcos_sdk.images._loaded import Decoded, LoadedImage
 from bcos_sdk.images._read import check_pixels, open_picture, read_file, read_path, too_many_bytes
 from bcos_sdk.images._transform import enlarged_crop, to_pixels
 from bcos_sdk.limits import Limits
@@ -109,14 +109,14 @@ def load_image(
             check_pixels(image, source, limits)
             with _PIL_LOCK:
                 notes = load_given(image, source)
-            return _load_picture(image, notes, source, spec, limits, enlarge)
+            return _prepare(image, notes, source, spec, limits, enlarge).loaded()
         if not isinstance(image, (str, os.PathLike, *_BYTES)) and hasattr(image, "__array__"):
             return _load_array(image, source, spec, limits, enlarge)
         contents = _contents(image, source, limits)
         if limits.decoding == "in_process":
-            return decode_image(contents, source, spec, limits, enlarge)
+            return decode_image(contents, source, spec, limits, enlarge).loaded()
         with DecodingPool(1) if pool is None else nullcontext(pool) as decoders:
-            return decoders.decode(contents, source, spec, limits, enlarge)
+            return decoders.decode(contents, source, spec, limits, enlarge).loaded()
     except BcosError:
         raise
     except MemoryError:
@@ -125,10 +125,10 @@ def load_image(
         raise _cannot_be_read(source, error) from error
 
 
-def decode_image(contents: bytes, source: str, spec: InputSpec, limits: Limits, enlarge: int) -> LoadedImage:
-    """Decode, convert, resize, crop and encode the contents of an image file."""
+def decode_image(contents: bytes, source: str, spec: InputSpec, limits: Limits, enlarge: int) -> Decoded:
+    """Decode, convert, resize and crop the contents of an image file."""
     try:
-        return _load_picture(*open_picture(contents, source, limits), source, spec, limits, enlarge)
+        return _prepare(*open_picture(contents, source, limits), source, spec, limits, enlarge)
     except BcosError:
         raise
     except MemoryError:
@@ -170,17 +170,13 @@ def _load_array(image: Any, source: str, spec: InputSpec, limits: Limits, enlarg
         return LoadedImage(decode(encoded), encoded)
     picture, notes = picture_of(array, spec.size, source)
     check_pixels(picture, source, limits)
-    return _load_picture(picture, notes, source, spec, limits, enlarge)
+    return _prepare(picture, notes, source, spec, limits, enlarge).loaded()
 
 
-def _load_picture(
-    picture: Image.Image, notes: Notes, source: str, spec: InputSpec, limits: Limits, enlarge: int
-) -> LoadedImage:
+def _prepare(picture: Image.Image, notes: Notes, source: str, spec: InputSpec, limits: Limits, enlarge: int) -> Decoded:
     upright, scaling = convert(picture, source)
-    pixels = to_pixels(upright, spec, source, limits)
-    return LoadedImage(
-        pixels,
-        encode(pixels),
+    return Decoded(
+        to_pixels(upright, spec, source, limits),
         notes=(*notes, *scaling),
         geometry=Placement.of(upright.size, spec).geometry,
         display=enlarged_crop(upright, spec, enlarge),

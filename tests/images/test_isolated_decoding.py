@@ -111,7 +111,7 @@ def test_paths_and_files_are_isolated_and_pictures_are_not(
     decoded: list[str] = []
     decode = DecodingPool.decode
 
-    def watched(self: DecodingPool, contents: bytes, source: str, *rest: Any) -> LoadedImage:
+    def watched(self: DecodingPool, contents: bytes, source: str, *rest: Any) -> Any:
         decoded.append(source)
         return decode(self, contents, source, *rest)
 
