@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 import weakref
 from types import TracebackType
 
@@ -34,6 +35,7 @@ class DecodingPool:
         self._idle: queue.LifoQueue[DecodingProcess] = queue.LifoQueue()
         for process in self._processes:
             self._idle.put(process)
+        self._starting = threading.Lock()
         self._closed = False
         weakref.finalize(self, _end_all, self._processes)
 
@@ -50,8 +52,7 @@ class DecodingPool:
         }
         process = self._idle.get()
         try:
-            if self._closed:
-                raise ClientClosedError("the client was closed")
+            self._check_open()
             reply, arrays = process.run(job, contents, (size, size * enlarge**2), limits.decoding_seconds)
         finally:
             self._idle.put(process)
@@ -65,13 +66,16 @@ class DecodingPool:
 
     def start(self) -> None:
         """Start all child processes now."""
-        taken = [self._idle.get() for _ in self._processes]
-        try:
-            for process in taken:
-                process.start()
-        finally:
-            for process in taken:
-                self._idle.put(process)
+        taken = []
+        with self._starting:  # two threads that take all processes would wait for each other
+            try:
+                for _ in self._processes:
+                    taken.append(self._idle.get())
+                    self._check_open()
+                    taken[-1].start()
+            finally:
+                for process in taken:
+                    self._idle.put(process)
 
     def close(self) -> None:
         """End all child processes. Images that they decode fail with `ClientClosedError`."""
@@ -87,6 +91,10 @@ class DecodingPool:
             pass
         for process in ended:
             self._idle.put(process)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosedError("the client was closed")
 
     def __enter__(self) -> Self:
         return self

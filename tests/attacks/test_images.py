@@ -17,6 +17,7 @@ from support.hostile_images import empty_png_chunks, empty_webp_chunks, jpeg_of_
 from support.image_files import with_segments
 
 from bcos_sdk import Failure, Limits, Prediction
+from bcos_sdk.cli.predict._content import Content
 from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import DecodingTimeoutError, ImageTooLargeError, UnreadableImageError
 from bcos_sdk.images import load_image
@@ -89,26 +90,31 @@ def test_empty_chunks_are_refused(kind: str) -> None:
 
 @attack("images", "file replaced by a named pipe between the check and the opening", before="a thread hung for good")
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_pipe_in_place_of_a_file_does_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("reader", [load, Content.of], ids=["the image is read", "the image is hashed"])
+def test_pipe_in_place_of_a_file_does_not_block(reader: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     regular, pipe = tmp_path / "photo.png", tmp_path / "pipe.png"
     regular.write_bytes(saved("PNG"))
     os.mkfifo(pipe)
-    status = regular.stat()
-    monkeypatch.setattr(Path, "stat", lambda *_args, **_options: status)
-    errors: list[Exception] = []
+    statuses = iter([regular.stat()])
+    real = Path.stat
+    monkeypatch.setattr(Path, "stat", lambda path, **options: next(statuses, None) or real(path, **options))
+    outcomes: list[Any] = []
 
     def read() -> None:
         try:
-            load(pipe)
+            outcomes.append(reader(pipe))
         except Exception as error:
-            errors.append(error)
+            outcomes.append(error)
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
     thread.join(GENEROUS)
     assert not thread.is_alive()
-    assert isinstance(errors[0], UnreadableImageError)
-    assert "not a regular file" in str(errors[0])
+    if reader is load:
+        assert isinstance(outcomes[0], UnreadableImageError)
+        assert "not a regular file" in str(outcomes[0])
+    else:
+        assert outcomes == [None]
 
 
 @attack("images", "image that takes longer than the limit, decoded in isolation", before="could not be ended")

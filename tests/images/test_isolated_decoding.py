@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from support.decoders import HANG, child_pids, obedient_decoders, open_files, until
+from support.decoders import HANG, SPIN, child_pids, obedient_decoders, open_files, until
 from support.image_files import exif, png, png_chunk, tiff, with_chunks, with_segments
 
 from bcos_sdk._processes import python_command
 from bcos_sdk.contract import InputSpec
-from bcos_sdk.errors import BcosError, ClientClosedError, DecoderCrashedError, InputError
+from bcos_sdk.errors import BcosError, ClientClosedError, DecoderCrashedError, DecodingTimeoutError, InputError
 from bcos_sdk.images import DecodingPool, LoadedImage, _decoding_process, load_image
 from bcos_sdk.limits import Limits
 
@@ -238,6 +238,34 @@ def test_process_that_does_not_start_is_an_error_with_its_message(monkeypatch: p
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(DecoderCrashedError, match="cannot be started"):
         load_image(FILES["PNG"], "photo", SPEC, ISOLATED)
+
+
+def test_threads_may_start_a_pool_at_once() -> None:
+    with DecodingPool(2) as pool:
+        threads = [threading.Thread(target=pool.start, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processor time is not bounded there")
+def test_processor_time_is_bounded_by_the_child_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a busy decoder ends although its client was killed, and nobody watches the wall time."""
+    obedient_decoders(monkeypatch)
+    limits = Limits(decoding="isolated", decoding_seconds=0.1)
+    job = {
+        "source": "photo",
+        "size": len(SPIN),
+        "spec": SPEC.model_dump(mode="json"),
+        "limits": limits.model_dump(mode="json"),
+        "enlarge": 1,
+    }
+    process = _decoding_process.DecodingProcess()
+    with pytest.raises(DecodingTimeoutError):
+        process.run(job, SPIN, (1, 1), seconds=300)
+    process.end()
 
 
 _PARENT = """

@@ -11,9 +11,9 @@ import pytest
 
 from bcos_sdk.images import _decoding_process
 
-__all__ = ["CRASH", "EXIT", "HANG", "LIE", "child_pids", "obedient_decoders", "open_files", "until"]
+__all__ = ["CRASH", "EXIT", "HANG", "LIE", "SPIN", "child_pids", "obedient_decoders", "open_files", "until"]
 
-HANG, CRASH, EXIT, LIE = b"hang", b"crash", b"exit", b"lie"
+HANG, CRASH, EXIT, LIE, SPIN = b"hang", b"crash", b"exit", b"lie", b"spin"
 
 _OBEDIENT = """
 import os, signal, time
@@ -22,6 +22,8 @@ decode_image = worker.decode_image
 def obey(contents, *rest):
     if contents == b"hang":
         time.sleep(600)
+    while contents == b"spin":
+        pass
     if contents == b"crash":
         os.kill(os.getpid(), signal.SIGSEGV)
     if contents == b"exit":
