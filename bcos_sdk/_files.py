@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
+from typing import IO
 from uuid import uuid4
 
 from bcos_sdk.errors import OutputError
@@ -19,6 +20,7 @@ __all__ = [
     "append_to",
     "atomic_write",
     "open_no_link",
+    "open_without_blocking",
     "output_file",
     "read_plain",
     "remove_leftovers",
@@ -116,10 +118,19 @@ def output_file(path: Path) -> Iterator[Path]:
         ) from error
 
 
+def open_without_blocking(path: Path) -> IO[bytes]:
+    """Open a file to read it. Opening a pipe or a device does not wait; `os.fstat` of the file tells what it is."""
+    return open(path, "rb", opener=_open_without_blocking)
+
+
+def _open_without_blocking(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+
+
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file's contents, read in chunks."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_without_blocking(path) as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()

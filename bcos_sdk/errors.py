@@ -5,7 +5,9 @@ BcosError
 ├── InputError                   an argument or an image that the call does not accept
 │   ├── ImageError
 │   │   ├── UnreadableImageError
-│   │   └── ImageTooLargeError
+│   │   ├── ImageTooLargeError
+│   │   ├── DecodingTimeoutError
+│   │   └── DecoderCrashedError
 │   └── UnknownTargetError
 ├── ModelError                   a model, its weights or its bundle
 │   ├── RegistryError
@@ -70,6 +72,8 @@ __all__ = [
     "ClientClosedError",
     "ClientError",
     "DeadlineError",
+    "DecoderCrashedError",
+    "DecodingTimeoutError",
     "DeviceError",
     "DeviceUnavailableError",
     "DownloadError",
@@ -200,6 +204,20 @@ class ImageTooLargeError(ImageError):
 
     code = "image_too_large"
     hint = "Make it smaller, or raise the limit."
+
+
+class DecodingTimeoutError(ImageError):
+    """An image was not decoded within the time limit, so its decoder was ended."""
+
+    code = "decoding_timeout"
+    hint = "Save the image again with another program, or raise Limits(decoding_seconds=…)."
+
+
+class DecoderCrashedError(ImageError):
+    """The child process that decodes an image crashed, or could not be started."""
+
+    code = "decoder_crashed"
+    hint = "Check the file; the other images are not affected."
 
 
 class UnknownTargetError(InputError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Literal
 
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
@@ -22,15 +23,21 @@ it hangs; OpenVINO starts at most one per core."""
 
 
 class Limits(BaseModel):
-    """Bounds on each image (`bytes`, `pixels`, `formats`), on each call (`images`), and on the client (`queue`)."""
+    """Bounds on each image (`bytes`, `pixels`, `formats`), on each call (`images`), and on the client (`queue`).
+
+    For images from strangers use `Limits(decoding="isolated")`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     bytes: PositiveInt = 64 << 20
     """Largest size in bytes of an encoded image file."""
 
-    pixels: PositiveInt = Field(default=64_000_000, le=MOST_PIXELS)
-    """Largest width × height. It is checked in the header, before pixels are decoded. Pillow sets the upper bound."""
+    pixels: PositiveInt = Field(default=50 << 20, le=MOST_PIXELS)
+    """Largest width × height. It is checked in the header, before pixels are decoded. Pillow sets the upper bound.
+
+    A decoder takes 4 to 25 bytes per pixel. The default admits cameras of 50 megapixels (8192 × 6144).
+    """
 
     formats: tuple[str, ...] = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
     """Image formats that may be decoded, by Pillow's names. Pillow's other decoders are not used."""
@@ -44,6 +51,19 @@ class Limits(BaseModel):
                 f"Pillow cannot read the formats {', '.join(unknown)}; it can read {', '.join(sorted(Image.OPEN))}"
             )
         return formats
+
+    decoding: Literal["in_process", "isolated"] = "in_process"
+    """Where paths, bytes and files are decoded. "isolated": in child processes, which can be ended.
+
+    A decoder that takes too long, needs too much memory or crashes is then the error of one image, and nothing else
+    is affected. PIL images and arrays are already decoded, so they are loaded in this process.
+    """
+
+    decoding_seconds: float = Field(default=10.0, gt=0, le=3600)
+    """Isolated decoding: largest time for one image. The child process is then killed and replaced."""
+
+    decoding_memory: int = Field(default=2 << 30, ge=64 << 20, le=1 << 40)
+    """Isolated decoding: largest memory in bytes for one image, in addition to the idle process. Linux only."""
 
     images: PositiveInt = 4096
     """Largest number of images in one `predict` or `explain`, which keep all results in memory; not for streams."""

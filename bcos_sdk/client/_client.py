@@ -76,7 +76,8 @@ class Client(AsyncCalls):
         trust_engines: run TensorRT engines in the bundle that you have not built. They are code of whoever built them.
         on_incomplete: what to do with an explanation whose terms do not add up to the logit. "raise": it is an error of
             its image. "flag": it is returned with `completeness.passed` false, and cannot be drawn or saved.
-        limits: bounds on the size of images, calls and the queue.
+        limits: bounds on the size of images, calls and the queue. `Limits(decoding="isolated")` for images from
+            strangers.
         sha256: the SHA-256 of the bundle's manifest.json, which has the hashes of all files. Another bundle is refused.
         verify: who must have signed the bundle: `PublicKey(…)`, `Certificates(…)` or `Sigstore(…)`.
     """

@@ -22,7 +22,7 @@ from bcos_sdk.client._pipeline import Pipeline, Request
 from bcos_sdk.client._targets import ResolvedTargets, TargetResolver, Targets
 from bcos_sdk.contract import ExplainOutputs
 from bcos_sdk.errors import BcosError, InputError
-from bcos_sdk.images import ImageSource, LoadedImage, encode, load_image, source_name
+from bcos_sdk.images import DecodingPool, ImageSource, LoadedImage, encode, load_image, source_name
 from bcos_sdk.limits import Limits
 from bcos_sdk.pictures import enlargement
 from bcos_sdk.results import Explained, Prediction
@@ -48,13 +48,14 @@ class ImageProcessor:
     ) -> None:
         self._manifest = manifest
         self._max_batch = max_batch
+        self._limits = limits
         self._assembler = Assembler(manifest, on_incomplete, backend.precision)
         self._resolver = TargetResolver(manifest)
-        self._decoders = ThreadPoolExecutor(
-            min(_MOST_DECODERS, os.cpu_count() or 1), thread_name_prefix="bcos-sdk-decoder"
-        )
+        decoders = min(_MOST_DECODERS, os.cpu_count() or 1)
+        self._decoders = ThreadPoolExecutor(decoders, thread_name_prefix="bcos-sdk-decoder")
+        self._isolated = DecodingPool(decoders)
         self._runner = BatchRunner(backend, max_batch=max_batch, queue=limits.queue)
-        load = partial(load, spec=manifest.input, limits=limits)
+        load = partial(load, spec=manifest.input, limits=limits, pool=self._isolated)
         self._predicting = Pipeline(load, self._decoders, self._runner)
         load_to_draw = partial(load, enlarge=enlargement(manifest.input.size))
         self._explaining = Pipeline(load_to_draw, self._decoders, self._runner)
@@ -92,7 +93,12 @@ class ImageProcessor:
         return self._explaining.run(_with_targets(images, resolved), finish, deadline, weights=weights)
 
     def warmup(self) -> None:
-        """Run both graphs with the smallest and the largest batch, and with several targets of one image."""
+        """Run both graphs with the smallest and the largest batch, and with several targets of one image.
+
+        With isolated decoding, start the decoders as well.
+        """
+        if self._limits.decoding == "isolated":
+            self._isolated.start()
         image = encode(np.full((*self._manifest.input.size, 3), 128, np.uint8))
         several = min(2, self._manifest.ranks)
         for count, top_k in {(1, several), (1, 1), (self._max_batch, 1)}:
@@ -107,6 +113,7 @@ class ImageProcessor:
         """Finish the images that wait for the device, and refuse new ones."""
         self._runner.close()
         self._decoders.shutdown(wait=False, cancel_futures=True)  # do not wait: reading a file may block for ever
+        self._isolated.close()
 
 
 def _with_targets(images: Iterable[ImageSource], targets: Iterator[ResolvedTargets | BcosError]) -> Iterator[Request]:

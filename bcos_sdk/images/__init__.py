@@ -1,19 +1,21 @@
 """From any form of an image to the network's input: read, convert to RGB, resize, crop, encode."""
 
 from bcos_sdk.images._convert import to_rgb
+from bcos_sdk.images._decoding_pool import DecodingPool
 from bcos_sdk.images._encode import decode, encode
 from bcos_sdk.images._geometry import Geometry
 from bcos_sdk.images._load import (
     ImageSource,
-    LoadedImage,
     is_one_image,
     load_image,
     snapshot,
     source_name,
     source_path,
 )
+from bcos_sdk.images._loaded import LoadedImage
 
 __all__ = [
+    "DecodingPool",
     "Geometry",
     "ImageSource",
     "LoadedImage",

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bcos_sdk.errors import UnreadableImageError
+from bcos_sdk.images._jpeg_scans import check_scans
 from bcos_sdk.images._tiff import TIFF_PREFIXES, slim_tiff
 
 __all__ = ["Slim", "slim"]
 
-_MOST_PARTS = 1 << 18
+_MOST_PARTS = 1 << 16
 """Largest number of segments, chunks or blocks that are walked. Files of cameras and editors have a few thousand."""
 _MOST_TEXT = 1 << 18
 
@@ -28,7 +29,7 @@ _XMP_OF_JPEG = b"http://ns.adobe.com/xap/1.0/\0"
 _XMP_OF_PNG = b"XML:com.adobe.xmp\0"
 _EXIF_OF_PNG_TEXT = "Raw profile type exif"
 
-_MARKER = re.compile(rb"\xff+([^\xff])")
+_MARKER = re.compile(rb"\xff([^\xff])")  # not \xff+: that takes quadratic time if nothing follows
 _START_OF_SCAN = 0xDA
 _WITHOUT_BODY = frozenset({0x01, *range(0xD0, 0xDA)})
 _METADATA_SEGMENTS = frozenset({*range(0xE1, 0xEE), 0xEF, 0xFE})  # APP0 and APP14 say how colours are stored
@@ -50,7 +51,8 @@ class Slim:
 def slim(contents: bytes, source: str) -> Slim:
     """Leave out the metadata of a JPEG, PNG, GIF or TIFF file. Other files are returned as they are.
 
-    What is damaged is left to the decoder. A file of more than 262,144 parts raises an `UnreadableImageError`.
+    What is damaged is left to the decoder. A file of more than 65,536 parts, or a JPEG
+    with too many scans, raises an `UnreadableImageError`.
     """
     if contents.startswith(TIFF_PREFIXES):
         first_page, pages = slim_tiff(contents, source)
@@ -63,6 +65,8 @@ def slim(contents: bytes, source: str) -> Slim:
                 if number >= _MOST_PARTS:
                     raise UnreadableImageError(f"{source} has more than {_MOST_PARTS:,} parts", source=source)
                 kept += part
+            if parts is _jpeg:
+                check_scans(kept, source)
             return Slim(bytes(kept), info)
     return Slim(contents)
 
@@ -72,7 +76,7 @@ def _jpeg(contents: bytes, info: dict[str, Any]) -> Iterator[bytes]:
     yield contents[:2]
     place = 2
     while found := _MARKER.search(contents, place):
-        start, marker = found.end() - 2, found[1][0]
+        start, marker = found.start(), found[1][0]
         length = int.from_bytes(contents[start + 2 : start + 4], "big")
         if marker == _START_OF_SCAN or start + 2 + length > len(contents):
             yield contents[start:]

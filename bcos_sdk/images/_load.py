@@ -5,27 +5,28 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Any, TypeAlias, TypeGuard, cast
 from urllib.parse import unquote_to_bytes
 
-import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from bcos_sdk.contract import InputSpec
-from bcos_sdk.errors import BcosError, InputError, UnreadableImageError
+from bcos_sdk.errors import BcosError, ImageTooLargeError, InputError, UnreadableImageError
 from bcos_sdk.images._arrays import array_of, is_encoded, picture_of
 from bcos_sdk.images._convert import convert, load_given
+from bcos_sdk.images._decoding_pool import DecodingPool
 from bcos_sdk.images._depth import Notes
-from bcos_sdk.images._encode import check_encoded, decode, encode
-from bcos_sdk.images._geometry import Geometry, Placement
-from bcos_sdk.images._read import check_pixels, open_picture, read_file, read_path
+from bcos_sdk.images._encode import check_encoded, decode
+from bcos_sdk.images._geometry import Placement
+from bcos_sdk.images._loaded import Decoded, LoadedImage
+from bcos_sdk.images._read import check_pixels, open_picture, read_file, read_path, too_many_bytes
 from bcos_sdk.images._transform import enlarged_crop, to_pixels
 from bcos_sdk.limits import Limits
 
-__all__ = ["ImageSource", "LoadedImage", "is_one_image", "load_image", "snapshot", "source_name", "source_path"]
+__all__ = ["ImageSource", "decode_image", "is_one_image", "load_image", "snapshot", "source_name", "source_path"]
 
 ImageSource: TypeAlias = (
     "str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Image.Image | npt.NDArray[Any]"
@@ -33,20 +34,6 @@ ImageSource: TypeAlias = (
 _URI = "file://"
 _BYTES = (bytes, bytearray, memoryview)
 _PIL_LOCK = threading.Lock()  # PIL returns wrong pixels if two threads load one lazily opened picture
-
-
-@dataclass(frozen=True)
-class LoadedImage:
-    """The resized and cropped image: as pixels [H, W, 3] and as the network's input [6, H, W]."""
-
-    pixels: npt.NDArray[np.uint8]
-    encoded: npt.NDArray[np.float32]
-    notes: tuple[str, ...] = ()
-    """How the image was interpreted where its file leaves a choice."""
-    geometry: Geometry | None = None
-    """The part of the original that `pixels` shows; None for an array that was passed encoded."""
-    display: npt.NDArray[np.uint8] | None = None
-    """The same part with more pixels, for pictures; None if it was not asked for, or if the original has no more."""
 
 
 def is_one_image(images: object) -> TypeGuard[ImageSource]:
@@ -103,37 +90,77 @@ def snapshot(
     return load(image, source)
 
 
-def load_image(image: ImageSource, source: str, spec: InputSpec, limits: Limits, *, enlarge: int = 1) -> LoadedImage:
+def load_image(
+    image: ImageSource,
+    source: str,
+    spec: InputSpec,
+    limits: Limits,
+    *,
+    enlarge: int = 1,
+    pool: DecodingPool | None = None,
+) -> LoadedImage:
     """Read, convert, resize, crop and encode one image. Every failure is a `BcosError` with this `source`.
 
-    With `enlarge`, `display` shows the crop at that many times the size of the network's input.
+    With `enlarge`, `display` shows the crop at that many times the size of the network's input. If the limits want
+    isolated decoding, `pool` decodes paths, bytes and files; without a pool, a process is started for this image.
     """
     try:
-        if not isinstance(image, (Image.Image, str, os.PathLike, *_BYTES)) and hasattr(image, "__array__"):
+        if isinstance(image, Image.Image):
+            check_pixels(image, source, limits)
+            with _PIL_LOCK:
+                notes = load_given(image, source)
+            return _prepare(image, notes, source, spec, limits, enlarge).loaded()
+        if not isinstance(image, (str, os.PathLike, *_BYTES)) and hasattr(image, "__array__"):
             return _load_array(image, source, spec, limits, enlarge)
-        return _load_picture(*_open(image, source, limits), source, spec, limits, enlarge)
+        contents = _contents(image, source, limits)
+        if limits.decoding == "in_process":
+            return decode_image(contents, source, spec, limits, enlarge).loaded()
+        with DecodingPool(1) if pool is None else nullcontext(pool) as decoders:
+            return decoders.decode(contents, source, spec, limits, enlarge).loaded()
     except BcosError:
         raise
+    except MemoryError:
+        raise _no_memory(source) from None
     except Exception as error:  # raised by the caller's file object or array type, or by a decoder
-        raise UnreadableImageError(f"{source} cannot be read: {error}", source=source) from error
+        raise _cannot_be_read(source, error) from error
 
 
-def _open(image: ImageSource, source: str, limits: Limits) -> tuple[Image.Image, Notes]:
-    if isinstance(image, Image.Image):
-        check_pixels(image, source, limits)
-        with _PIL_LOCK:
-            return image, load_given(image, source)
+def decode_image(contents: bytes, source: str, spec: InputSpec, limits: Limits, enlarge: int) -> Decoded:
+    """Decode, convert, resize and crop the contents of an image file."""
+    try:
+        return _prepare(*open_picture(contents, source, limits), source, spec, limits, enlarge)
+    except BcosError:
+        raise
+    except MemoryError:
+        raise _no_memory(source) from None
+    except Exception as error:  # raised while the picture is converted
+        raise _cannot_be_read(source, error) from error
+
+
+def _contents(image: ImageSource, source: str, limits: Limits) -> bytes:
+    """The contents of a path, bytes or a file, within the limit on bytes."""
     if isinstance(image, (str, os.PathLike)):
-        return open_picture(read_path(Path(image), source, limits), source, limits)
+        return read_path(Path(image), source, limits)
     if isinstance(image, _BYTES):
-        return open_picture(bytes(image), source, limits)
+        contents = bytes(image)
+        if len(contents) > limits.bytes:
+            raise too_many_bytes(source, limits)
+        return contents
     if hasattr(image, "read"):
-        return open_picture(read_file(cast("IO[bytes]", image), source, limits), source, limits)
+        return read_file(cast("IO[bytes]", image), source, limits)
     raise InputError(
         f"{source} is not an image",
         source=source,
         hint="Pass a path, bytes, a file opened in binary mode, a PIL image, a numpy array or a torch tensor.",
     )
+
+
+def _no_memory(source: str) -> ImageTooLargeError:
+    return ImageTooLargeError(f"{source} does not fit into memory", source=source, hint="Make the image smaller.")
+
+
+def _cannot_be_read(source: str, error: Exception) -> UnreadableImageError:
+    return UnreadableImageError(f"{source} cannot be read: {error}", source=source)
 
 
 def _load_array(image: Any, source: str, spec: InputSpec, limits: Limits, enlarge: int) -> LoadedImage:
@@ -143,17 +170,13 @@ def _load_array(image: Any, source: str, spec: InputSpec, limits: Limits, enlarg
         return LoadedImage(decode(encoded), encoded)
     picture, notes = picture_of(array, spec.size, source)
     check_pixels(picture, source, limits)
-    return _load_picture(picture, notes, source, spec, limits, enlarge)
+    return _prepare(picture, notes, source, spec, limits, enlarge).loaded()
 
 
-def _load_picture(
-    picture: Image.Image, notes: Notes, source: str, spec: InputSpec, limits: Limits, enlarge: int
-) -> LoadedImage:
+def _prepare(picture: Image.Image, notes: Notes, source: str, spec: InputSpec, limits: Limits, enlarge: int) -> Decoded:
     upright, scaling = convert(picture, source)
-    pixels = to_pixels(upright, spec, source, limits)
-    return LoadedImage(
-        pixels,
-        encode(pixels),
+    return Decoded(
+        to_pixels(upright, spec, source, limits),
         notes=(*notes, *scaling),
         geometry=Placement.of(upright.size, spec).geometry,
         display=enlarged_crop(upright, spec, enlarge),

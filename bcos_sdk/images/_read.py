@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from contextlib import nullcontext
 from io import BytesIO
@@ -10,15 +11,17 @@ from typing import IO
 
 from PIL import Image, UnidentifiedImageError
 
+from bcos_sdk._files import open_without_blocking
 from bcos_sdk.errors import BcosError, ImageTooLargeError, InputError, UnreadableImageError
 from bcos_sdk.images._containers import slim
 from bcos_sdk.images._deep_colour import is_deep_colour, load_deep_colour, refuse_separate_planes
 from bcos_sdk.images._depth import Notes
 from bcos_sdk.images._libtiff import libtiff_silenced
 from bcos_sdk.images._tiff import TIFF_PREFIXES
+from bcos_sdk.images._webp import ANIMATION_COPIES, check_chunks, is_webp, webp_size
 from bcos_sdk.limits import MOST_PIXELS, Limits
 
-__all__ = ["check_pixels", "open_picture", "read_file", "read_path"]
+__all__ = ["check_pixels", "open_picture", "read_file", "read_path", "too_many_bytes"]
 
 _PAGES = "the file has several pages: the first one is used"
 
@@ -26,20 +29,24 @@ _PAGES = "the file has several pages: the first one is used"
 def read_path(path: Path, source: str, limits: Limits) -> bytes:
     """Return the contents of a regular file."""
     try:
-        status = path.stat()
-        if stat.S_ISDIR(status.st_mode):
-            raise UnreadableImageError(f"{source} is a folder", source=source, hint="Pass the files in it.")
-        if not stat.S_ISREG(status.st_mode):
-            raise UnreadableImageError(f"{source} is not a regular file", source=source)
-        if status.st_size > limits.bytes:
-            raise _too_many_bytes(source, limits)
-        with path.open("rb") as file:
+        _check_status(path.stat(), source, limits)  # opening a device may have an effect
+        with open_without_blocking(path) as file:
+            _check_status(os.fstat(file.fileno()), source, limits)  # another file may have taken its place
             return read_file(file, source, limits)
     except FileNotFoundError:
         raise UnreadableImageError(f"there is no file {source}", source=source) from None
     except (OSError, ValueError) as error:  # ValueError: the name contains a null byte
         reason = getattr(error, "strerror", None) or error
         raise UnreadableImageError(f"cannot read {source}: {reason}", source=source) from error
+
+
+def _check_status(status: os.stat_result, source: str, limits: Limits) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise UnreadableImageError(f"{source} is a folder", source=source, hint="Pass the files in it.")
+    if not stat.S_ISREG(status.st_mode):
+        raise UnreadableImageError(f"{source} is not a regular file", source=source)
+    if status.st_size > limits.bytes:
+        raise too_many_bytes(source, limits)
 
 
 def read_file(file: IO[bytes], source: str, limits: Limits) -> bytes:
@@ -52,14 +59,13 @@ def read_file(file: IO[bytes], source: str, limits: Limits) -> bytes:
         if not part:
             return bytes(contents)
         contents += part
-    raise _too_many_bytes(source, limits)
+    raise too_many_bytes(source, limits)
 
 
 def open_picture(contents: bytes, source: str, limits: Limits) -> tuple[Image.Image, Notes]:
     """Decode a picture, without its metadata. The size in its header is checked before the pixels are decoded."""
-    if len(contents) > limits.bytes:
-        raise _too_many_bytes(source, limits)
     try:
+        _check_webp(contents, source, limits)
         file = slim(contents, source)
 
         def open_checked() -> Image.Image:
@@ -86,18 +92,35 @@ def open_picture(contents: bytes, source: str, limits: Limits) -> tuple[Image.Im
     except Image.DecompressionBombWarning as error:
         hint = "Make the image smaller, or do not turn this warning of Pillow into an error."
         raise ImageTooLargeError(f"{source} is too large: {error}", source=source, hint=hint) from None
-    except MemoryError:
-        hint = "Make the image smaller."
-        raise ImageTooLargeError(f"{source} does not fit into memory", source=source, hint=hint) from None
-    except BcosError:
+    except (BcosError, MemoryError):
         raise
     except Exception as error:  # decoders raise OSError, SyntaxError, ValueError, struct.error and more
         raise UnreadableImageError(f"{source} is damaged: {error}", source=source) from error
 
 
+def _check_webp(contents: bytes, source: str, limits: Limits) -> None:
+    if not is_webp(contents) or "WEBP" not in limits.formats:
+        return
+    check_chunks(contents, source)
+    if size := webp_size(contents):
+        width, height, animated = size
+        _check_size(width, height, source, limits)
+        if animated and width * height > limits.pixels // ANIMATION_COPIES:
+            raise ImageTooLargeError(
+                f"{source} is an animation of {width} × {height} pixels, the limit for animations is "
+                f"{limits.pixels // ANIMATION_COPIES:,}, a quarter of that for other pictures",
+                source=source,
+                hint=_pixels_hint(ANIMATION_COPIES * width * height),
+            )
+
+
 def check_pixels(picture: Image.Image, source: str, limits: Limits) -> None:
     """Raise an error if the picture has no pixels, or more than the limit."""
-    width, height = picture.size
+    _check_size(*picture.size, source, limits)
+
+
+def _check_size(width: int, height: int, source: str, limits: Limits) -> None:
+    """Raise an error if there are no pixels, or more than the limit."""
     if not width * height:
         raise InputError(f"{source} has no pixels", source=source, hint="Pass an image with at least one pixel.")
     if width * height > limits.pixels:
@@ -128,7 +151,7 @@ def _not_readable(contents: bytes, source: str, limits: Limits) -> UnreadableIma
     )
 
 
-def _too_many_bytes(source: str, limits: Limits) -> ImageTooLargeError:
+def too_many_bytes(source: str, limits: Limits) -> ImageTooLargeError:
     return ImageTooLargeError(
         f"{source} has more than {limits.bytes:,} bytes",
         source=source,

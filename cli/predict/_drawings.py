@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from bcos_sdk import pictures
 from bcos_sdk._files import atomic_write
 from bcos_sdk.bundle import Manifest
 from bcos_sdk.errors import BcosError, OutputError
-from bcos_sdk.images import ImageSource, load_image
+from bcos_sdk.images import DecodingPool, ImageSource, load_image
 from bcos_sdk.limits import Limits
 from bcos_sdk.results import Explained, Explanation, Failure, Prediction
 
@@ -30,6 +30,9 @@ class Artist:
     manifest: Manifest
     ranked: bool = True
     """Whether the explanations are of the most likely classes of each image; else of targets that the user chose."""
+    limits: Limits = field(default_factory=Limits)
+    pool: DecodingPool | None = None
+    """What decodes images, if the limits want isolated decoding."""
 
     def sharpened(self, source: ImageSource, explained: Explained, side: int) -> Explained:
         """The same result with a display of at least `side` pixels, read from the file if that has more pixels."""
@@ -38,7 +41,9 @@ class Artist:
         if factor <= len(first.display) // len(first.image):
             return explained
         try:
-            loaded = load_image(source, explained.source, self.manifest.input, Limits(), enlarge=factor)
+            loaded = load_image(
+                source, explained.source, self.manifest.input, self.limits, enlarge=factor, pool=self.pool
+            )
         except BcosError:  # the file is gone
             return explained
         if loaded.display is None or not np.array_equal(loaded.pixels, first.image):  # or has changed

@@ -19,6 +19,8 @@ from bcos_sdk.cli.predict._output import Output
 from bcos_sdk.cli.predict._output_options import OutputOptions, Start
 from bcos_sdk.cli.predict._run import PredictRun
 from bcos_sdk.cli.predict._run_record import Work
+from bcos_sdk.images import DecodingPool
+from bcos_sdk.limits import MOST_PIXELS, Limits
 
 __all__ = ["predict"]
 
@@ -67,6 +69,16 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str
 )
 @click.option("--resume", is_flag=True, help="Continue the run recorded in OUT; failed images are tried again.")
 @click.option("--overwrite", is_flag=True, help="Replace the run recorded in OUT.")
+@click.option(
+    "--untrusted", is_flag=True, help="The images are from strangers: decode them in child processes that can be ended."
+)
+@click.option(
+    "--max-pixels",
+    type=click.IntRange(1, MOST_PIXELS),
+    default=Limits().pixels,
+    show_default=True,
+    help="Largest width x height of an image.",
+)
 @click.option("-0", "--null", is_flag=True, help="Names in lists (@FILE and -) are separated by NUL, not by line ends.")
 @device_option
 @threads_option
@@ -88,6 +100,8 @@ def predict(
     form: str,
     resume: bool,
     overwrite: bool,
+    untrusted: bool,
+    max_pixels: int,
     null: bool,
     device: str,
     threads: int | None,
@@ -125,15 +139,18 @@ def predict(
     explain = explain or bool(targets or save or report)
     least = 2 if report and not targets else 1  # the report shows the second class
     top_k = max(top_k or (1 if explain else 5), least)
-    with Client(
+    limits = Limits(pixels=max_pixels, decoding="isolated" if untrusted else "in_process")
+    opened = Client(
         chosen,
         device=device,
         threads=threads,
         max_batch=max_batch,
         tf32=tf32,
         trust_engines=trust_engines,
+        limits=limits,
         **trust.arguments,
-    ) as client:
+    )
+    with opened as client, DecodingPool(1) as pool:
         output = None
         if out is not None:
             work = Work(
@@ -144,7 +161,7 @@ def predict(
                 tf32=tf32,
                 outputs=options.kinds,
             )
-            output = Output(options, Artist(client.manifest, ranked=not targets), work)
+            output = Output(options, Artist(client.manifest, ranked=not targets, limits=limits, pool=pool), work)
         run = PredictRun(
             client=client,
             explain=explain,

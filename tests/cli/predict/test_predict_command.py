@@ -215,3 +215,28 @@ def test_the_progress_line_has_count_rate_and_time_left() -> None:
 
 def test_the_command_is_part_of_the_group() -> None:
     assert main.commands["predict"].name == "predict"
+
+
+def test_untrusted_images_are_decoded_by_other_processes_with_the_same_result(
+    images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image.fromarray(random_pixels(1, size=(700, 900))[0]).save(images / "large.png")
+    (images / "bad.png").write_bytes(b"no image")
+    options = ("--report", "--save", "overlay", "--format", "jsonl")
+    trusted = run(images, *options, "--out", "trusted")
+    monkeypatch.setattr("bcos_sdk.images._load.decode_image", None)  # decoding in this process would fail
+    untrusted = run(images, *options, "--out", "untrusted", "--untrusted")
+    assert (trusted.exit_code, untrusted.exit_code) == (5, 5)
+    assert untrusted.stdout == trusted.stdout
+    wanted, found = contents("trusted"), contents("untrusted")
+    pictures = {name for name in wanted if name.endswith(".png")}
+    assert len(pictures) == 6
+    assert {name: found[name] for name in pictures} == {name: wanted[name] for name in pictures}
+    assert len(found["report.html"]) == len(wanted["report.html"]), "drawn over the photograph in both"
+
+
+def test_max_pixels_bounds_each_image(images: Path) -> None:
+    result = run(images, "--format", "jsonl", "--max-pixels", 10)
+    assert result.exit_code == 5
+    assert {line["code"] for line in lines(result)} == {"image_too_large"}
+    assert run(images, "--max-pixels", 0).exit_code == 2
