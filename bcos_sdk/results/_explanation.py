@@ -123,7 +123,7 @@ class Explanation(Record):
             self.require_complete()
             metadata = np.array(self.to_json(arrays="omit"))
             with output_file(Path(path)) as partial, partial.open("xb") as file:
-                np.savez_compressed(file, allow_pickle=False, metadata=metadata, **arrays_to_write(self.arrays))
+                np.savez_compressed(file, metadata=metadata, **arrays_to_write(self.arrays))
             return
         draw: dict[str, Callable[[], Image.Image]] = {
             "overlay": self.overlay,
