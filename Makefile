@@ -13,6 +13,8 @@ WITHOUT_TORCH := tests/bundle tests/cli tests/client tests/images tests/pictures
 WITHOUT_TORCH_PASSED := 560
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist worksteal
 BINDINGS := tensorrt-cu12-bindings tensorrt-cu13-bindings
+TEST_TOOLS := hypothesis matplotlib playwright pytest pytest-xdist
+EXPORT_TOOLS := $(TEST_TOOLS) einops pandas pyarrow setuptools
 LOCKED := --no-deps --require-hashes --requirement
 
 .PHONY: demo test test-full test-pythons test-lowest test-torch test-gpu soak wheel lock bench lint format clean
@@ -43,16 +45,22 @@ build/pythons/bundles: $(READY)
 	rm -rf $@
 	PYTHONPATH=.:tests $(BIN)/python -m support.bundles $@
 
-# Requirements like `click>=8.2` promise that click 8.2 works.
-test-lowest: wheel build/pythons/bundles  ## the same with the oldest supported version of every package: make test-lowest LOWEST=3.11
+# `click>=8.2` promises that click 8.2 works. `make test-torch` tests the lower bound of torch.
+test-lowest: wheel build/pythons/bundles  ## the same, with the oldest supported version of every package but torch
 	rm -rf build/lowest
 	$$(.ci/python $(LOWEST)) -m venv build/lowest
-	$(BIN)/python .ci/lowest.py cpu openvino pandas parquet > build/lowest/requirements.txt
-	build/lowest/bin/python -m pip install --quiet --only-binary :all: --requirement build/lowest/requirements.txt \
-		hypothesis matplotlib playwright pytest pytest-xdist
+	$(BIN)/python .ci/lowest.py cpu openvino pandas parquet --tools $(TEST_TOOLS) > build/lowest/requirements.txt
+	build/lowest/bin/python -m pip install --quiet --only-binary :all: --requirement build/lowest/requirements.txt
 	build/lowest/bin/python -m pip install --quiet --no-deps dist/*.whl
 	env -u PYTHONPATH BCOS_SDK_TEST_BUNDLES=$(CURDIR)/build/pythons/bundles build/lowest/bin/pytest -n $(WORKERS) \
 		--installed $(WITHOUT_TORCH_PASSED) $(WITHOUT_TORCH)
+	rm -rf build/lowest-export
+	$(PYTHON) -m venv build/lowest-export
+	$(BIN)/python .ci/lowest.py cpu export --tools $(EXPORT_TOOLS) | sed '/^torch==/d' > build/lowest-export/requirements.txt
+	grep '^torch==' constraints.txt >> build/lowest-export/requirements.txt
+	build/lowest-export/bin/python -m pip install --quiet --requirement build/lowest-export/requirements.txt
+	build/lowest-export/bin/python -m pip install --quiet --constraint constraints.txt --no-deps bcos torchvision --editable .
+	build/lowest-export/bin/pytest -n $(WORKERS) tests/exporters tests/models tests/weights
 
 # Each version of torchvision works with one version of torch: 0.21 with 2.6, 0.22 with 2.7, and so on.
 test-torch: build/torch-$(TORCH)/.ready  ## the exporter's tests with another torch: make test-torch TORCH=2.8.0

@@ -34,9 +34,7 @@ LICENCES = {  # of the packages that pyproject.toml names
     "safetensors": "Apache-2.0",
     "tensorrt": "NVIDIA proprietary licence",
     "tensorrt-rtx": "NVIDIA proprietary licence",
-    "torch": (
-        "Apache-2.0 AND Apache-2.0 WITH LLVM-exception AND BSD-2-Clause AND BSD-3-Clause AND BSL-1.0 AND MIT"
-    ),
+    "torch": ("Apache-2.0 AND Apache-2.0 WITH LLVM-exception AND BSD-2-Clause AND BSD-3-Clause AND BSL-1.0 AND MIT"),
     "torchvision": "BSD-3-Clause",
     "typing-extensions": "PSF-2.0",
 }

@@ -155,7 +155,9 @@ class Caller:
         client = self._client
         names = chance.choices(list(self._images), k=chance.randint(1, 6))
         sources = [self._source(name) for name in names]
-        targets = chance.choice([None, 2, "lynx", "mean", [0, "fox", 3], "lynx vs fox", Contrast(1), [[1, 2]] * len(names)])
+        targets = chance.choice(
+            [None, 2, "lynx", "mean", [0, "fox", 3], "lynx vs fox", Contrast(1), [[1, 2]] * len(names)]
+        )
         arguments = {"targets": targets, "weights": chance.random() < 0.3, "on_error": "return"}
         way = chance.randrange(8)
         if way <= 1:
