@@ -11,6 +11,7 @@ import tempfile
 import time
 import zipfile
 from pathlib import Path
+from typing import TypeAlias
 
 from setuptools import build_meta
 from setuptools.build_meta import (
@@ -32,36 +33,37 @@ __all__ = [
     "prepare_metadata_for_build_wheel",
 ]
 
+Settings: TypeAlias = "dict[str, str | list[str] | None] | None"
 EARLIEST = 315532800  # 1980-01-01, the earliest time of a zip archive
 
 
-def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
-    name = build_meta.prepare_metadata_for_build_wheel(metadata_directory, config_settings)
+def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Settings = None) -> str:
+    name: str = build_meta.prepare_metadata_for_build_wheel(metadata_directory, config_settings)
     sboms = Path(metadata_directory, name, "sboms")
     sboms.mkdir()
     shutil.copyfile("sbom.cdx.json", sboms / "bcos-sdk.cdx.json")
     return name
 
 
-def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+def build_wheel(wheel_directory: str, config_settings: Settings = None, _metadata_directory: str | None = None) -> str:
     with tempfile.TemporaryDirectory() as folder:
         metadata = Path(folder, prepare_metadata_for_build_wheel(folder, config_settings))
-        name = build_meta.build_wheel(wheel_directory, config_settings, metadata)
+        name: str = build_meta.build_wheel(wheel_directory, config_settings, metadata)
     _rewrite_zip(Path(wheel_directory, name))
     return name
 
 
-def build_sdist(sdist_directory, config_settings=None):
-    name = build_meta.build_sdist(sdist_directory, config_settings)
+def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
+    name: str = build_meta.build_sdist(sdist_directory, config_settings)
     _rewrite_tar(Path(sdist_directory, name))
     return name
 
 
-def _time():
+def _time() -> int:
     return max(EARLIEST, int(os.environ.get("SOURCE_DATE_EPOCH") or EARLIEST))
 
 
-def _rewrite_zip(path):
+def _rewrite_zip(path: Path) -> None:
     """Write the same files with constant times and permissions. RECORD stays valid: it has only names and contents."""
     rewritten = path.with_suffix(".rewritten")
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(rewritten, "w", zipfile.ZIP_DEFLATED) as new:
@@ -72,7 +74,7 @@ def _rewrite_zip(path):
     rewritten.replace(path)
 
 
-def _rewrite_tar(path):
+def _rewrite_tar(path: Path) -> None:
     """Write the same files in the order of their names with constant times, permissions and owners."""
     rewritten = path.with_suffix(".rewritten")
     with (

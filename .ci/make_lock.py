@@ -1,6 +1,7 @@
-"""Write requirements/*.txt, the packages of CI with versions and hashes, from pyproject.toml and constraints.txt: `make lock`.
+"""Write requirements/*.txt, the packages of CI with versions and hashes: `make lock`.
 
-The files are valid for Python 3.10 and newer on all platforms. `uv` must be on the PATH.
+They follow pyproject.toml and constraints.txt, and are valid for Python 3.10 and newer on all platforms. The command
+`uv` must be on the PATH.
 """
 
 import re

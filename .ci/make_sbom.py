@@ -4,12 +4,15 @@ import hashlib
 import json
 import re
 import uuid
-from importlib.metadata import metadata
+from collections.abc import Iterator
+from importlib.metadata import metadata, requires
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
+Entry = dict[str, Any]
 SBOM = ROOT / "sbom.cdx.json"
 MODEL = "bcos_sdk/builtin/cifar10_resnet18_w16.safetensors"
 NOT_IN_SBOM = {"dev"}
@@ -40,31 +43,31 @@ LICENCES = {  # of the packages that pyproject.toml names
 }
 
 
-def licence(text):
+def licence(text: str) -> list[Entry]:
     """A licence that is no SPDX expression is given by its name."""
     return [{"license": {"name": text}} if "licence" in text else {"expression": text}]
 
 
-def hashes(path):
+def hashes(path: str) -> list[Entry]:
     return [{"alg": "SHA-256", "content": hashlib.sha256((ROOT / path).read_bytes()).hexdigest()}]
 
 
-def other_files():
-    """The files in the wheel that are not, or not only, under Apache-2.0, as the table in LICENSES/README.md has them."""
+def other_files() -> Iterator[Entry]:
+    """The files in the wheel that are not, or not only, under Apache-2.0: the table in LICENSES/README.md."""
     table = (ROOT / "LICENSES" / "README.md").read_text("utf-8")
     for path, text, origin in re.findall(r"^\| `(.+)` \| (.+) \| (.+) \|$", table, re.MULTILINE):
         described = {"type": "file", "bom-ref": path, "name": path, "description": origin}
         yield described | {"hashes": hashes(path), "licenses": licence(text)}
 
 
-def model():
+def model() -> Entry:
     """The weights of the built-in model and the data that they were trained on."""
     name = Path(MODEL).stem
     figures = json.loads((ROOT / "bcos_sdk" / "builtin" / "training.json").read_text("utf-8"))
     dataset = {
         "type": "dataset",
         "name": "CIFAR-10",
-        "description": "50,000 training images (Krizhevsky, 2009). Its authors state no licence. Not part of the package.",
+        "description": "50,000 images (Krizhevsky, 2009); the authors state no licence; not part of the package",
     }
     return {
         "type": "machine-learning-model",
@@ -87,15 +90,16 @@ def model():
     }
 
 
-def packages():
+def packages() -> Iterator[Entry]:
     """The packages that pyproject.toml names: the range, the tested version, and the extras that need them."""
-    pins = {}
+    pins: dict[str, str] = {}
     for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines():
         if line and not line.startswith("#"):
             pin = Requirement(line)
             pins[pin.name] = str(pin.specifier).removeprefix("==")
-    ranges, extras = {}, {}
-    for requirement in map(Requirement, metadata("bcos-sdk").get_all("Requires-Dist")):
+    ranges: dict[str, set[str]] = {}
+    extras: dict[str, set[str]] = {}
+    for requirement in map(Requirement, requires("bcos-sdk") or []):
         extra = re.search(r'extra == "(.+?)"', str(requirement.marker or ""))
         if extra is None or extra[1] not in NOT_IN_SBOM:
             ranges.setdefault(requirement.name, set()).add(str(requirement.specifier))
@@ -119,7 +123,7 @@ def packages():
         }
 
 
-def document():
+def document() -> Entry:
     package = metadata("bcos-sdk")
     url = f"pkg:pypi/bcos-sdk@{package['Version']}"
     needed = list(packages())

@@ -130,7 +130,8 @@ def test_the_wheel_has_an_sbom_that_is_valid_and_up_to_date(builds: tuple[Path, 
 
 def expression_of(entry: dict[str, Any]) -> str | None:
     (licence,) = entry["licenses"]
-    return licence.get("expression")
+    expression: str | None = licence.get("expression")
+    return expression
 
 
 def test_the_licence_of_the_package_names_every_licence_of_its_files(builds: tuple[Path, Path]) -> None:

@@ -11,19 +11,17 @@ from pathlib import Path
 __all__ = ["ROOT", "build", "copy_sources", "run"]
 
 ROOT = Path(__file__).resolve().parents[2]
-_SOURCES = ("bcos_sdk", "exporters", "cli", "LICENSES", ".ci")
-_SOURCES += ("models.yaml", "pyproject.toml", "MANIFEST.in", "sbom.cdx.json", "README.md", "LICENSE")
+_FOLDERS = ("bcos_sdk", "exporters", "cli", "LICENSES", ".ci")
+_FILES = ("models.yaml", "pyproject.toml", "MANIFEST.in", "sbom.cdx.json", "README.md", "LICENSE")
 
 
 def copy_sources(target: Path) -> Path:
     """Copy what the package is built from, without the files that an earlier build left."""
     target.mkdir()
-    for name in _SOURCES:
-        item = ROOT / name
-        if item.is_dir():
-            shutil.copytree(item, target / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(item, target / name)
+    for name in _FOLDERS:
+        shutil.copytree(ROOT / name, target / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in _FILES:
+        shutil.copy(ROOT / name, target / name)
     return target
 
 

@@ -1,7 +1,7 @@
 """A long run of mixed calls with good and hostile images in one process, with its use of memory and other resources.
 
-`python -m support.soak BUNDLE DEVICE CALLS CYCLES` prints a `Soak` as JSON. Every result is compared with that of the same
-image alone, so that a call which returns the result of another image fails the run.
+`python -m support.soak BUNDLE DEVICE CALLS CYCLES` prints a `Soak` as JSON. Every result is compared with that of the
+same image alone, so that a call which returns the result of another image fails the run.
 """
 
 from __future__ import annotations
@@ -155,10 +155,9 @@ class Caller:
         client = self._client
         names = chance.choices(list(self._images), k=chance.randint(1, 6))
         sources = [self._source(name) for name in names]
-        targets = chance.choice(
-            [None, 2, "lynx", "mean", [0, "fox", 3], "lynx vs fox", Contrast(1), [[1, 2]] * len(names)]
-        )
-        arguments = {"targets": targets, "weights": chance.random() < 0.3, "on_error": "return"}
+        several: list[Any] = [[0, "fox", 3], [[1, 2]] * len(names)]
+        targets = chance.choice([None, 2, "lynx", "mean", "lynx vs fox", Contrast(1), *several])
+        arguments: dict[str, Any] = {"targets": targets, "weights": chance.random() < 0.3, "on_error": "return"}
         way = chance.randrange(8)
         if way <= 1:
             self._check(names, client.predict(sources, on_error="return"))
@@ -181,9 +180,9 @@ class Caller:
         explain = self._client.explain
         refused = [
             partial(explain, [], targets="nobody"),
-            partial(explain, [], targets={1}),  # type: ignore[arg-type]
+            partial(explain, [], targets={1}),
             partial(explain, [], top_k=0),
-            partial(explain, 3),  # type: ignore[arg-type]
+            partial(explain, 3),
             partial(explain, [], timeout=float("nan")),
         ]
         try:
