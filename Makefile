@@ -8,16 +8,18 @@ PYTHONS ?= 3.10 3.11 3.12 3.13
 TORCH ?= 2.6.0
 LOWEST ?= 3.10
 # What `make test-pythons` runs, and how many of these tests must pass, so that a run that skips too many tests fails.
-WITHOUT_TORCH := tests/bundle tests/cli tests/client tests/images tests/pictures tests/registry tests/results \
+WITHOUT_TORCH := tests/attacks tests/bundle tests/cli tests/client tests/images tests/pictures tests/registry tests/results \
 	tests/testing tests/test_builtin.py tests/test_errors.py tests/test_extras.py
 WITHOUT_TORCH_PASSED := 560
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist worksteal
 BINDINGS := tensorrt-cu12-bindings tensorrt-cu13-bindings
+# The extras and the tools of the tests without torch.
+TEST_EXTRAS := cpu openvino pandas parquet
 TEST_TOOLS := hypothesis matplotlib playwright pytest pytest-xdist
-EXPORT_TOOLS := $(TEST_TOOLS) einops pandas pyarrow setuptools
+EXPORT_TOOLS := $(TEST_TOOLS) einops setuptools
 LOCKED := --no-deps --require-hashes --requirement
 
-.PHONY: demo test test-full test-pythons test-lowest test-torch test-gpu soak wheel lock bench lint format clean
+.PHONY: demo test test-full test-pythons test-lowest test-lowest-client test-lowest-export test-torch test-gpu soak wheel lock bench lint format clean
 
 demo: $(READY)  ## export the built-in model and explain the sample photographs
 	$(BIN)/bcos-sdk export cifar10_resnet18_w16 --force -o out/demo
@@ -46,14 +48,18 @@ build/pythons/bundles: $(READY)
 	PYTHONPATH=.:tests $(BIN)/python -m support.bundles $@
 
 # `click>=8.2` promises that click 8.2 works. `make test-torch` tests the lower bound of torch.
-test-lowest: wheel build/pythons/bundles  ## the same, with the oldest supported version of every package but torch
+test-lowest: test-lowest-client test-lowest-export  ## with the oldest supported version of every package but torch
+
+test-lowest-client: wheel build/pythons/bundles
 	rm -rf build/lowest
 	$$(.ci/python $(LOWEST)) -m venv build/lowest
-	$(BIN)/python .ci/lowest.py cpu openvino pandas parquet --tools $(TEST_TOOLS) > build/lowest/requirements.txt
+	$(BIN)/python .ci/lowest.py $(TEST_EXTRAS) --tools $(TEST_TOOLS) > build/lowest/requirements.txt
 	build/lowest/bin/python -m pip install --quiet --only-binary :all: --requirement build/lowest/requirements.txt
 	build/lowest/bin/python -m pip install --quiet --no-deps dist/*.whl
 	env -u PYTHONPATH BCOS_SDK_TEST_BUNDLES=$(CURDIR)/build/pythons/bundles build/lowest/bin/pytest -n $(WORKERS) \
 		--installed $(WITHOUT_TORCH_PASSED) $(WITHOUT_TORCH)
+
+test-lowest-export: $(READY)
 	rm -rf build/lowest-export
 	$(PYTHON) -m venv build/lowest-export
 	$(BIN)/python .ci/lowest.py cpu export --tools $(EXPORT_TOOLS) | sed '/^torch==/d' > build/lowest-export/requirements.txt
@@ -94,7 +100,7 @@ wheel: $(READY)  ## build dist/: the same commit gives the same bytes
 lock: $(READY)  ## choose the versions and hashes of all packages of CI, and describe them in sbom.cdx.json
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet --constraint constraints.txt uv
-	PATH=$(CURDIR)/build/lock/bin:$$PATH $(BIN)/python .ci/make_lock.py
+	PATH=$(CURDIR)/build/lock/bin:$$PATH $(BIN)/python .ci/make_lock.py $(TEST_EXTRAS) --tools $(TEST_TOOLS)
 	$(BIN)/python .ci/make_sbom.py
 
 bench: $(READY)  ## measure the figures of docs/benchmarks.md; takes long and needs an idle machine

@@ -4,6 +4,7 @@ They follow pyproject.toml and constraints.txt, and are valid for Python 3.10 an
 `uv` must be on the PATH.
 """
 
+import argparse
 import re
 import subprocess
 from pathlib import Path
@@ -11,8 +12,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 EXTRAS = ("cpu", "openvino", "export", "trt-rtx", "dev")
 WITHOUT_DEPENDENCIES = ("bcos", "torchvision")
-WITHOUT_TORCH = ("cpu", "openvino", "pandas", "parquet")
-TEST_TOOLS = ("hypothesis", "matplotlib", "playwright", "pytest", "pytest-xdist")
 BINDINGS = ("tensorrt-cu12-bindings", "tensorrt-cu13-bindings")
 NOT_LOCKED = re.compile(r"torch|triton|cuda-toolkit|nvidia-")
 """torch and what only its CUDA build needs. The hash of torch depends on the package index: some have a CPU build."""
@@ -35,12 +34,16 @@ def write(name: str, packages: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("extras", nargs="+", help="the extras of the tests without torch")
+    parser.add_argument("--tools", nargs="+", help="the tools of these tests")
+    arguments = parser.parse_args()
     everything = lock(f"bcos-sdk[{','.join(EXTRAS)}] @ {ROOT.as_uri()}")
     everything = [package for package in everything if not NOT_LOCKED.match(package)]
     no_dependencies = ("--no-deps",)
     write("set-up.txt", everything + lock(*WITHOUT_DEPENDENCIES, more=no_dependencies))
     same = ("--constraints", "requirements/set-up.txt")
-    package = f"bcos-sdk[{','.join(WITHOUT_TORCH)}] @ {ROOT.as_uri()}"
-    write("without-torch.txt", lock(package, *TEST_TOOLS, more=same))
+    package = f"bcos-sdk[{','.join(arguments.extras)}] @ {ROOT.as_uri()}"
+    write("without-torch.txt", lock(package, *arguments.tools, more=same))
     for name in BINDINGS:
         write(f"{name}.txt", lock(name, more=no_dependencies))
