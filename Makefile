@@ -91,7 +91,7 @@ test-gpu: .venv-gpu/.ready  ## the tests that need an NVIDIA GPU, in an environm
 	@touch $@
 
 soak: $(READY)  ## 20,000 calls per runtime with good and hostile images, and 200 clients: memory must stay constant
-	$(BIN)/pytest -n 0 --soak -m soak
+	$(BIN)/pytest -n 0 --soak -m soak tests/attacks/test_soak.py
 
 wheel: $(READY)  ## build dist/: the same commit gives the same bytes
 	rm -rf dist build/lib build/bdist.*
