@@ -31,10 +31,14 @@ def soak(device: str, *, calls: int, cycles: int) -> Soak:
 
 
 def check_flat(usage: list[Usage], growth: int) -> None:
-    """The last measurement is not above that after three tenths of the run."""
+    """At the end the process holds no more than after three tenths of the run.
+
+    Memory varies by a few MB from one measurement to the next, so the least of the last three counts.
+    """
     assert len(usage) == PHASES
+    memory = [one.memory for one in usage]
+    assert min(memory[-3:]) <= max(memory[1:4]) + growth, [one // MB for one in memory]
     early, late = usage[2], usage[-1]
-    assert late.memory <= early.memory + growth, [one.memory // MB for one in usage]
     assert late.descriptors <= early.descriptors, usage
     assert late.threads <= early.threads + THREADS, usage  # pools start their threads when they need them
     assert late.children <= early.children, usage
@@ -64,5 +68,5 @@ def test_memory_is_constant(device: str, report_soak: Callable[[str, Soak], None
     figures = soak(device, calls=20_000, cycles=200)
     report_soak(device, figures)
     check_outcomes(figures.outcomes, 20_000)
-    check_flat(figures.calls, 6 * MB)
-    check_flat(figures.cycles, 6 * MB)
+    check_flat(figures.calls, 4 * MB)
+    check_flat(figures.cycles, 4 * MB)
