@@ -65,7 +65,7 @@ def test_the_tables_are_up_to_date() -> None:
         assert f"| `{kind.__name__}` | `{kind.__bases__[0].__name__}` | `{kind.code}` |" in table
 
 
-def test_each_case_of_an_attack_is_counted(tmp_path: Path) -> None:
+def test_each_case_of_an_attack_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "test_some.py").write_text("""
 import pytest
 from hypothesis import given, strategies
@@ -81,7 +81,7 @@ def test_random(number): ...
 """)
     make_tables = script("make_tables")
     found = tuple(collect_attacks(tmp_path))
-    make_tables.attacks = lambda: found
+    monkeypatch.setattr(make_tables, "attacks", lambda: found)
     assert make_tables.attack_table().splitlines()[2:] == [
         "| Image files | any number | random inputs | held | holds |",
         "| Other files: manifests, lists, records, YAML, checkpoints | two \\| cases | 2 | it hung | fixed |",

@@ -16,14 +16,14 @@ from support.soak import PHASES, THREADS, Soak, Usage, can_measure
 
 pytestmark = pytest.mark.skipif(not can_measure(), reason="needs Linux: it reads /proc")
 RUNTIMES = ("cpu", "openvino")
-ROOT = Path(__file__).resolve().parents[2]
 MB = 1 << 20
 
 
-def soak(device: str, *, calls: int, cycles: int) -> Soak:
+def soak(device: str, folder: Path, *, calls: int, cycles: int) -> Soak:
+    """Run `support.soak` in an empty folder, so that it imports the same bcos_sdk as this process."""
     command = [sys.executable, "-m", "support.soak", str(small_bundle().path), device, str(calls), str(cycles)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     measured = {name: [Usage(**one) for one in figures[name]] for name in ("calls", "cycles")}
@@ -54,8 +54,8 @@ def check_outcomes(outcomes: dict[str, int], calls: int) -> None:
 
 @attack("images", "300 calls from four threads with good and hostile images, and 10 clients", before=HELD)
 @pytest.mark.parametrize("device", RUNTIMES)
-def test_calls_with_hostile_images_leave_nothing_behind(device: str) -> None:
-    figures = soak(device, calls=300, cycles=10)
+def test_calls_with_hostile_images_leave_nothing_behind(device: str, tmp_path: Path) -> None:
+    figures = soak(device, tmp_path, calls=300, cycles=10)
     check_outcomes(figures.outcomes, 300)
     check_flat(figures.calls, 32 * MB)
     check_flat(figures.cycles, 32 * MB)
@@ -64,8 +64,8 @@ def test_calls_with_hostile_images_leave_nothing_behind(device: str) -> None:
 @pytest.mark.soak
 @attack("images", "20,000 calls from four threads with good and hostile images, and 200 clients", before=HELD)
 @pytest.mark.parametrize("device", RUNTIMES)
-def test_memory_is_constant(device: str, report_soak: Callable[[str, Soak], None]) -> None:
-    figures = soak(device, calls=20_000, cycles=200)
+def test_memory_is_constant(device: str, tmp_path: Path, report_soak: Callable[[str, Soak], None]) -> None:
+    figures = soak(device, tmp_path, calls=20_000, cycles=200)
     report_soak(device, figures)
     check_outcomes(figures.outcomes, 20_000)
     check_flat(figures.calls, 4 * MB)
