@@ -118,7 +118,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 # pip compares every package with its hash, except torch and what the CUDA build of torch needs: whether an index has the CPU
-# build of torch, with another hash, differs between machines.
+# build of torch, with another hash, differs between machines. setuptools is first, because it builds other packages.
 # Tests and `make bench` compare with `bcos` and `torchvision`. They are installed without their dependencies, because
 # torchvision would otherwise replace torch.
 # Tests check calls of classic TensorRT against the Python bindings of two versions. Both packages are called
@@ -127,7 +127,8 @@ $(READY): pyproject.toml constraints.txt $(wildcard requirements/*.txt) Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "bcos-sdk needs Python 3.10 or newer: make PYTHON=python3.11 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet $(LOCKED) requirements/set-up.txt
+	$(BIN)/python -m pip install --quiet $(LOCKED) requirements/setuptools.txt
+	$(BIN)/python -m pip install --quiet --no-build-isolation $(LOCKED) requirements/set-up.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@for bindings in $(BINDINGS); do \

@@ -45,5 +45,5 @@ if __name__ == "__main__":
     same = ("--constraints", "requirements/set-up.txt")
     package = f"bcos-sdk[{','.join(arguments.extras)}] @ {ROOT.as_uri()}"
     write("without-torch.txt", lock(package, *arguments.tools, more=same))
-    for name in BINDINGS:
+    for name in ("setuptools", *BINDINGS):
         write(f"{name}.txt", lock(name, more=no_dependencies))

@@ -56,7 +56,7 @@ def test_all_requirements_are_pinned_and_no_index_is_named() -> None:
 
 
 def test_every_locked_package_has_a_hash() -> None:
-    assert len(LOCKS) == 4
+    assert len(LOCKS) == 5
     for path in LOCKS:
         packages = re.split(r"\n(?=[a-z])", path.read_text("utf-8").partition("\n")[2])
         assert packages
