@@ -2,19 +2,24 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-EXTRAS ?= cpu,openvino,export,trt-rtx,dev
 BENCH ?= resnet50 densenet121 convnext_tiny vitc_s_patch1_14 vgg11_bnu
 WORKERS ?= 2
 PYTHONS ?= 3.10 3.11 3.12 3.13
 TORCH ?= 2.6.0
+LOWEST ?= 3.10
 # What `make test-pythons` runs, and how many of these tests must pass, so that a run that skips too many tests fails.
-WITHOUT_TORCH := tests/bundle tests/cli tests/client tests/images tests/pictures tests/registry tests/results \
+WITHOUT_TORCH := tests/attacks tests/bundle tests/cli tests/client tests/images tests/pictures tests/registry tests/results \
 	tests/testing tests/test_builtin.py tests/test_errors.py tests/test_extras.py
 WITHOUT_TORCH_PASSED := 560
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist worksteal
 BINDINGS := tensorrt-cu12-bindings tensorrt-cu13-bindings
+# The extras and the tools of the tests without torch.
+TEST_EXTRAS := cpu openvino pandas parquet sign
+TEST_TOOLS := hypothesis matplotlib playwright pytest pytest-xdist
+EXPORT_TOOLS := $(TEST_TOOLS) einops setuptools
+LOCKED := --no-deps --require-hashes --requirement
 
-.PHONY: demo test test-full test-pythons test-torch test-gpu bench lint format clean
+.PHONY: demo test test-full test-pythons test-lowest test-lowest-client test-lowest-export test-torch test-gpu soak wheel lock bench lint format clean
 
 demo: $(READY)  ## export the built-in model and explain the sample photographs
 	$(BIN)/bcos-sdk export cifar10_resnet18_w16 --force -o out/demo
@@ -29,22 +34,39 @@ test-full: lint  ## the same, and every published model at full size
 
 test-pythons: $(PYTHONS:%=test-python-%)  ## the tests that need no torch, with the wheel: make test-pythons PYTHONS="3.10 3.12"
 
-test-python-%: build/pythons/wheel build/pythons/bundles
+test-python-%: wheel build/pythons/bundles
 	rm -rf build/pythons/$*
 	$$(.ci/python $*) -m venv build/pythons/$*
-	build/pythons/$*/bin/python -m pip install --quiet --constraint constraints.txt \
-		"$$(echo build/pythons/wheel/*.whl)[cpu,openvino,pandas,parquet,sign]" hypothesis matplotlib playwright pytest pytest-xdist
+	build/pythons/$*/bin/python -m pip install --quiet $(LOCKED) requirements/without-torch.txt
+	build/pythons/$*/bin/python -m pip install --quiet --no-deps dist/*.whl
 	env -u PYTHONPATH BCOS_SDK_TEST_BUNDLES=$(CURDIR)/build/pythons/bundles build/pythons/$*/bin/pytest -n $(WORKERS) \
 		--installed $(WITHOUT_TORCH_PASSED) $(WITHOUT_TORCH)
 
-.PHONY: build/pythons/wheel build/pythons/bundles
-build/pythons/wheel: $(READY)
-	rm -rf $@
-	$(BIN)/python -m build --no-isolation --outdir $@ . > /dev/null
-
+.PHONY: build/pythons/bundles
 build/pythons/bundles: $(READY)
 	rm -rf $@
 	PYTHONPATH=.:tests $(BIN)/python -m support.bundles $@
+
+# `click>=8.2` promises that click 8.2 works. `make test-torch` tests the lower bound of torch.
+test-lowest: test-lowest-client test-lowest-export  ## with the oldest supported version of every package but torch
+
+test-lowest-client: wheel build/pythons/bundles
+	rm -rf build/lowest
+	$$(.ci/python $(LOWEST)) -m venv build/lowest
+	$(BIN)/python .ci/lowest.py $(TEST_EXTRAS) --tools $(TEST_TOOLS) > build/lowest/requirements.txt
+	build/lowest/bin/python -m pip install --quiet --only-binary :all: --requirement build/lowest/requirements.txt
+	build/lowest/bin/python -m pip install --quiet --no-deps dist/*.whl
+	env -u PYTHONPATH BCOS_SDK_TEST_BUNDLES=$(CURDIR)/build/pythons/bundles build/lowest/bin/pytest -n $(WORKERS) \
+		--installed $(WITHOUT_TORCH_PASSED) $(WITHOUT_TORCH)
+
+test-lowest-export: $(READY)
+	rm -rf build/lowest-export
+	$(PYTHON) -m venv build/lowest-export
+	$(BIN)/python .ci/lowest.py cpu export --tools $(EXPORT_TOOLS) | sed '/^torch==/d' > build/lowest-export/requirements.txt
+	grep '^torch==' constraints.txt >> build/lowest-export/requirements.txt
+	build/lowest-export/bin/python -m pip install --quiet --requirement build/lowest-export/requirements.txt
+	build/lowest-export/bin/python -m pip install --quiet --constraint constraints.txt --no-deps bcos torchvision --editable .
+	build/lowest-export/bin/pytest -n $(WORKERS) tests/exporters tests/models tests/weights
 
 # Each version of torchvision works with one version of torch: 0.21 with 2.6, 0.22 with 2.7, and so on.
 test-torch: build/torch-$(TORCH)/.ready  ## the exporter's tests with another torch: make test-torch TORCH=2.8.0
@@ -59,9 +81,27 @@ build/torch-$(TORCH)/.ready: pyproject.toml constraints.txt
 		bcos "torchvision==0.$$(($(word 2,$(subst ., ,$(TORCH))) + 15)).*"
 	@touch $@
 
-test-gpu:  ## the tests that need an NVIDIA GPU, in an environment with CUDA and TensorRT
-	$(MAKE) VENV=.venv-gpu EXTRAS=gpu,export,trt,trt-rtx,dev .venv-gpu/.ready
+test-gpu: .venv-gpu/.ready  ## the tests that need an NVIDIA GPU, in an environment with CUDA and TensorRT
 	.venv-gpu/bin/pytest -m gpu
+
+.venv-gpu/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[gpu,export,trt,trt-rtx,dev]'
+	$(@D)/bin/python -m pip install --quiet --constraint constraints.txt --no-deps bcos torchvision
+	@touch $@
+
+soak: $(READY)  ## 20,000 calls per runtime with good and hostile images, and 200 clients: memory must stay constant
+	$(BIN)/pytest -n 0 --soak -m soak tests/attacks/test_soak.py
+
+wheel: $(READY)  ## build dist/: the same commit gives the same bytes
+	rm -rf dist build/lib build/bdist.*
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(BIN)/python -m build --no-isolation . > /dev/null
+
+lock: $(READY)  ## choose the versions and hashes of all packages of CI, and describe them in sbom.cdx.json
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet --constraint constraints.txt uv
+	PATH=$(CURDIR)/build/lock/bin:$$PATH $(BIN)/python .ci/make_lock.py $(TEST_EXTRAS) --tools $(TEST_TOOLS)
+	$(BIN)/python .ci/make_sbom.py
 
 bench: $(READY)  ## measure the figures of docs/benchmarks.md; takes long and needs an idle machine
 	$(BIN)/bcos-sdk benchmark $(BENCH) --batch 1,8 --against reference,conventional --threads 2 --rounds 7 --json docs/benchmarks.json
@@ -77,19 +117,22 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# pip compares every package with its hash, except torch and what the CUDA build of torch needs: whether an index has the CPU
+# build of torch, with another hash, differs between machines. setuptools is first, because it builds other packages.
 # Tests and `make bench` compare with `bcos` and `torchvision`. They are installed without their dependencies, because
 # torchvision would otherwise replace torch.
 # Tests check calls of classic TensorRT against the Python bindings of two versions. Both packages are called
 # tensorrt_bindings, and neither can be imported without TensorRT's libraries, so each has its own folder.
-$(READY): pyproject.toml constraints.txt Makefile
+$(READY): pyproject.toml constraints.txt $(wildcard requirements/*.txt) Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "bcos-sdk needs Python 3.10 or newer: make PYTHON=python3.11 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps bcos torchvision
+	$(BIN)/python -m pip install --quiet $(LOCKED) requirements/setuptools.txt
+	$(BIN)/python -m pip install --quiet --no-build-isolation $(LOCKED) requirements/set-up.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@for bindings in $(BINDINGS); do \
-		$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps --upgrade \
-			--target $(VENV)/$$bindings $$bindings \
+		$(BIN)/python -m pip install --quiet $(LOCKED) requirements/$$bindings.txt --upgrade --target $(VENV)/$$bindings \
 		|| echo "No $$bindings for this platform: the tests of classic TensorRT's API will be skipped."; \
 	done
 	@touch $@

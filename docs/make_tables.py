@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bcos_sdk import BcosError, errors
 from bcos_sdk.registry import builtin_registry
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "client.md")
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "client.md", ROOT / "docs" / "security.md")
+sys.path.append(str(ROOT / "tests"))
+
+from support.attacks import AREAS, HELD, Attack, collect_attacks  # noqa: E402
 
 
 def model_table() -> str:
@@ -44,7 +49,41 @@ def error_classes(family: type[BcosError] = BcosError) -> Iterator[type[BcosErro
             yield from error_classes(kind)
 
 
-TABLES = {"models": model_table, "errors": error_table}
+def attack_totals() -> str:
+    """One row for each area of attacks, and their sum."""
+    lines = ["| area | tried | held before | failed before, now fixed |", "|---|---|---|---|"]
+    everything = attacks()
+    for area, title in AREAS.items():
+        if rows := [one for one in everything if one.area == area]:
+            lines.append(f"| {title} | {_counts(rows)} |")
+    lines.append(f"| **all** | {_counts(everything)} |")
+    return "\n".join(lines)
+
+
+def attack_table() -> str:
+    """One row for each kind of attack, in the order of the areas and of the tests."""
+    lines = ["| area | attack | tried | before | now |", "|---|---|---|---|---|"]
+    kinds: dict[tuple[str, str, str], list[Attack]] = {}
+    for one in sorted(attacks(), key=lambda one: list(AREAS).index(one.area)):
+        kinds.setdefault((AREAS[one.area], one.what, one.before), []).append(one)
+    for (area, what, before), cases in kinds.items():
+        tried = "random inputs" if all(case.random for case in cases) else str(len(cases))
+        cells = (area, what, tried, before, "holds" if before == HELD else "fixed")
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines)
+
+
+@functools.cache
+def attacks() -> tuple[Attack, ...]:
+    return tuple(collect_attacks())
+
+
+def _counts(rows: Sequence[Attack]) -> str:
+    held = sum(one.before == HELD for one in rows)
+    return f"{len(rows)} | {held} | {len(rows) - held}"
+
+
+TABLES = {"models": model_table, "errors": error_table, "attack-totals": attack_totals, "attacks": attack_table}
 
 
 def with_tables(text: str) -> str:

@@ -20,6 +20,7 @@ from support.bundles import BUNDLES, random_pixels, small_bundle
 from support.export_extra import HAVE_TORCH, torch
 from support.gpu_machine import GpuMachine
 from support.slow import SlowBackend
+from support.soak import Soak
 
 import bcos_sdk
 from bcos_sdk import Client
@@ -33,10 +34,12 @@ one_thread.install()
 _PARITY = "parity with the reference package, float64, relative error"
 _EXPORTS = "exports against float64 autograd, worst over batches, probes and targets"
 _ENGINES = "engines built ahead of time"
+_SOAK = "what the process holds after 30 % and after 100 % of a long run"
 _COLUMNS = {
     _PARITY: f"{'logits':>8} {'W(x)':>8}",
     _EXPORTS: f"{'logits':>9} {'W(x)':>9} {'bias':>9} {'residual':>9} {'seconds':>8} {'MB':>8}",
     _ENGINES: f"{'MB':>8} {'seconds':>8} {'peak MB':>8}",
+    _SOAK: f"{'MB':>17} {'descriptors':>12} {'threads':>12} {'processes':>12}",
 }
 _TABLES: pytest.StashKey[dict[str, dict[str, str]]] = pytest.StashKey()
 _FOLDER_TO_REMOVE: pytest.StashKey[str] = pytest.StashKey()
@@ -44,6 +47,7 @@ _FOLDER_TO_REMOVE: pytest.StashKey[str] = pytest.StashKey()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="also run the full-size matrix")
+    parser.addoption("--soak", action="store_true", help="also run the long runs of `make soak`")
     parser.addoption(
         "--installed",
         type=int,
@@ -81,6 +85,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "full" in item.keywords and not config.getoption("--full"):
             item.add_marker(pytest.mark.skip(reason="full-size matrix: run `make test-full`"))
+        if "soak" in item.keywords and not config.getoption("--soak"):
+            item.add_marker(pytest.mark.skip(reason="minutes of calls: run `make soak`"))
         if "needs_torch" in item.keywords and not HAVE_TORCH:
             item.add_marker(pytest.mark.skip(reason="needs torch: pip install 'bcos-sdk[export]'"))
         if "gpu" in item.keywords and (problem := probe_driver().problem):
@@ -136,6 +142,22 @@ def report_engine(request: pytest.FixtureRequest) -> Callable[[str, int, float, 
     def report(name: str, size: int, seconds: float, peak_memory: int | None) -> None:
         figures = f"{size / 1e6:8.1f} {seconds:8.1f} {(peak_memory or 0) / 1e6:8.0f}"
         request.config.stash[_TABLES][_ENGINES][name] = figures
+
+    return report
+
+
+@pytest.fixture
+def report_soak(request: pytest.FixtureRequest) -> Callable[[str, Soak], None]:
+    """Add two rows to the table of long runs that is printed after the run."""
+
+    def report(name: str, soak: Soak) -> None:
+        for kind, usage in (("calls", soak.calls), ("clients", soak.cycles)):
+            early, late = usage[2], usage[-1]
+            memory = f"{early.memory / 1e6:8.1f} {late.memory / 1e6:8.1f}"
+            counts = " ".join(
+                f"{getattr(early, one):6} {getattr(late, one):5}" for one in ("descriptors", "threads", "children")
+            )
+            request.config.stash[_TABLES][_SOAK][f"{name}, {kind}"] = f"{memory} {counts}"
 
     return report
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from support.attacks import collect_attacks
 from support.reports import model_record, sample_report
 from support.signers import Authority
 
@@ -67,6 +68,39 @@ def test_the_tables_are_up_to_date() -> None:
     assert table.count("\n| `") == len(kinds) - 1
     for kind in set(kinds) - {BcosError}:
         assert f"| `{kind.__name__}` | `{kind.__bases__[0].__name__}` | `{kind.code}` |" in table
+
+
+def test_each_case_of_an_attack_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "test_some.py").write_text("""
+import pytest
+from hypothesis import given, strategies
+from support.attacks import HELD, attack
+
+@attack("files", "two | cases", before="it hung")
+@pytest.mark.parametrize("case", ["a", "b"])
+def test_cases(case): raise AssertionError("tests are collected, not run")
+
+@attack("images", "any number", before=HELD)
+@given(strategies.integers())
+def test_random(number): ...
+""")
+    make_tables = script("make_tables")
+    found = tuple(collect_attacks(tmp_path))
+    monkeypatch.setattr(make_tables, "attacks", lambda: found)
+    assert make_tables.attack_table().splitlines()[2:] == [
+        "| Image files | any number | random inputs | held | holds |",
+        "| Other files: manifests, lists, records, YAML, checkpoints | two \\| cases | 2 | it hung | fixed |",
+    ]
+    assert make_tables.attack_totals().splitlines()[-1] == "| **all** | 3 | 1 | 2 |"
+
+
+@pytest.mark.parametrize(
+    ("mark", "message"), [("", "has no @attack"), ("@attack('air', 'a', before='b')", "has the area 'air'")]
+)
+def test_a_test_of_attacks_must_say_what_it_is(mark: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(f"from support.attacks import attack\n{mark}\ndef test_some(): ...")
+    with pytest.raises(RuntimeError, match=message):
+        collect_attacks(tmp_path)
 
 
 @pytest.fixture

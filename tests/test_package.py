@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import shutil
 import subprocess
 import sys
 import venv
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from support.building import build, copy_sources, run
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = {"torch", "onnx", "onnxruntime", "onnxscript", "safetensors", "openvino", "tensorrt"}
@@ -22,17 +22,8 @@ HEAVY |= {"bcos", "matplotlib", "torchvision"}
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from the source distribution."""
-    source = tmp_path_factory.mktemp("source") / "bcos-sdk"
-    kept = ["bcos_sdk", "exporters", "cli", "models.yaml", "pyproject.toml", "README.md", "LICENSE"]
-    source.mkdir()
-    for name in kept:
-        item = ROOT / name
-        if item.is_dir():
-            shutil.copytree(item, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(item, source / name)
     out = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(source))
+    build(copy_sources(tmp_path_factory.mktemp("source") / "bcos-sdk"), out)
     (built,) = out.glob("*.whl")
     return built
 
@@ -66,12 +57,6 @@ def required_packages() -> list[Distribution]:
     return list(found.values())
 
 
-def run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def test_the_wheel_contains_one_package_and_its_data(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"bcos_sdk"}
@@ -93,20 +78,6 @@ def test_required_packages_are_few_and_light() -> None:
     names = {package.name.lower() for package in required_packages()}
     assert {"numpy", "pydantic", "click", "filelock", "pillow", "pyyaml"} <= names
     assert not names & HEAVY
-
-
-def test_all_requirements_are_pinned_and_no_index_is_named() -> None:
-    installed = [{"extra": extra} for extra in ("", "cpu", "openvino", "export", "trt-rtx", "dev")]
-    asked_for = {
-        requirement.name.lower()
-        for requirement in map(Requirement, distribution("bcos-sdk").requires or [])
-        if requirement.marker is None or any(map(requirement.marker.evaluate, installed))
-    }
-    text = (ROOT / "constraints.txt").read_text("utf-8")
-    pins = [Requirement(line) for line in text.splitlines() if line and not line.startswith("#")]
-    assert {"torch", "click", "pytest"} <= asked_for <= {pin.name.lower() for pin in pins}
-    assert {operator.operator for pin in pins for operator in pin.specifier} == {"=="}
-    assert "//" not in text
 
 
 def test_the_command_runs_in_an_empty_environment(empty_environment: Path) -> None:

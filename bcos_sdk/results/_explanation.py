@@ -130,8 +130,9 @@ class Explanation(Record):
         if os.fspath(path).lower().endswith(".npz"):
             self.require_complete()
             metadata = np.array(self.to_json(arrays="omit"))
+            contents: dict[str, Any] = {"metadata": metadata, **arrays_to_write(self.arrays)}
             with output_file(Path(path)) as partial, partial.open("xb") as file:
-                np.savez_compressed(file, allow_pickle=False, metadata=metadata, **arrays_to_write(self.arrays))
+                np.savez_compressed(file, **contents)
             return
         draw: dict[str, Callable[[], Image.Image]] = {
             "overlay": self.overlay,

@@ -160,7 +160,7 @@ def test_wrong_options_are_usage_errors(images: Path) -> None:
         result = run(images, *arguments)
         assert result.exit_code == 2, arguments
     assert "choose from overlay" in run(images, "--save", "poster").stderr
-    assert "Did you mean" in run(images, "--reprot").stderr
+    assert "--report" in run(images, "--reprot").stderr, "the option that was probably meant"
     assert run().exit_code == 2
 
 
