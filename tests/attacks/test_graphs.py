@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.attacks import HELD, attack
+from support.attacks import attack, no_attack
 from support.bundles import copy_of, edit_manifest, random_pixels, sign_again, small_bundle
 from support.export_extra import onnx
 
@@ -121,7 +121,7 @@ GRAPHS: dict[str, tuple[Callable[[Any], object], str]] = {
 @attack(
     "graphs",
     "a graph with memory addresses, foreign files, loops, functions or huge tensors",
-    before="the process crashed, hung, or returned memory of the process",
+    before="was not refused: some crashed the process, hung it, or read its memory",
 )
 @pytest.mark.parametrize("case", GRAPHS)
 def test_a_hostile_graph_is_refused(case: str, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_sparse_giant_is_refused(tmp_path: Path) -> None:
         open_bundle(folder)
 
 
-@attack("bundles", "a file replaced after its hash was checked", before="the replaced file ran")
+@attack("bundles", "a file replaced after its hash was checked", before="the replaced file was loaded")
 @pytest.mark.parametrize("device", ["cpu", "openvino"])
 def test_files_that_are_replaced_after_the_hashes_were_checked_have_no_effect(device: str, tmp_path: Path) -> None:
     folder = copy_of(small_bundle(), tmp_path / "bundle")
@@ -202,7 +202,7 @@ def gate_of(contents: bytes) -> None:
     check_graph(memoryview(contents), weights=bundle.manifest.weights, weights_size=len(bundle.weights))
 
 
-@attack("graphs", "a graph with damaged bytes", before=HELD)
+@no_attack
 @given(place=st.integers(0, 1 << 20), flip=st.integers(1, 255), cut=st.integers(0, 1 << 20))
 def test_the_gate_raises_nothing_but_its_own_error(place: int, flip: int, cut: int) -> None:
     contents = bytearray(small_bundle().graph_contents(small_bundle().explain_graph))
@@ -212,7 +212,7 @@ def test_the_gate_raises_nothing_but_its_own_error(place: int, flip: int, cut: i
             gate_of(damaged)
 
 
-@attack("graphs", "arbitrary bytes as a graph", before=HELD)
+@no_attack
 @given(st.binary(max_size=200))
 def test_the_gate_reads_any_bytes(contents: bytes) -> None:
     with contextlib.suppress(GateError):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.attacks import HELD, attack
+from support.attacks import HELD, attack, no_attack
 from support.bundles import copy_of, edit_manifest, random_pixels, sign_again, small_bundle
 from support.signers import (
     Authority,
@@ -252,6 +252,7 @@ def test_a_signature_is_a_small_regular_file(case: str, folder: Path, tmp_path: 
             open_bundle(folder, verify=verify)
 
 
+@no_attack
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 255)), min_size=1, max_size=4))
 def test_changed_bytes_of_a_signature_raise_no_other_error(

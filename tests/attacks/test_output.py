@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from support.attacks import HELD, attack
+from support.attacks import HELD, attack, no_attack
 from support.bundles import LABELS, copy_of, edit_manifest, small_bundle
 from support.export_extra import onnx
 from support.predicting import add_image
@@ -295,6 +295,7 @@ def test_the_log_of_an_application(place: Path, logged: io.StringIO) -> None:
     assert effects_in(shown) == set()
 
 
+@no_attack
 def test_every_module_logs_to_the_logger_that_escapes() -> None:
     """A filter of a logger does not see the records of the loggers below it."""
     package = Path(bcos_sdk.__file__).parent
@@ -304,6 +305,7 @@ def test_every_module_logs_to_the_logger_that_escapes() -> None:
     assert [path.name for path in modules if "getLogger" in path.read_text("utf-8")] == ["_logs.py"]
 
 
+@no_attack
 def test_only_one_module_of_the_command_line_prints() -> None:
     """The others would have to remember to escape."""
     folder = Path(bcos_sdk.__file__).parent / "cli"

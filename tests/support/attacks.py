@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import pytest
 
-__all__ = ["AREAS", "HELD", "Area", "Attack", "attack", "collect_attacks"]
+__all__ = ["AREAS", "HELD", "Area", "Attack", "attack", "collect_attacks", "no_attack"]
 
 Area: TypeAlias = Literal[
     "graphs", "bundles", "images", "time", "privacy", "identity", "shared machines", "output", "files"
@@ -60,6 +60,10 @@ def attack(area: Area, what: str, *, before: str) -> pytest.MarkDecorator:
     return pytest.mark.attack(area=area, what=what, before=before)
 
 
+no_attack = pytest.mark.no_attack
+"""`@no_attack` marks a test beside the attacks that is none: it shows that good input passes, or checks the code."""
+
+
 def collect_attacks(folder: Path = _FOLDER) -> list[Attack]:
     """All attacks of the tests below a folder, without running them. A test without a mark is an error."""
     with tempfile.TemporaryDirectory() as temporary:
@@ -75,14 +79,14 @@ def collect_attacks(folder: Path = _FOLDER) -> list[Attack]:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Called by pytest if this module is a plugin."""
-    found = [asdict(_attack_of(item)) for item in session.items]
+    found = [asdict(_attack_of(item)) for item in session.items if item.get_closest_marker("no_attack") is None]
     Path(os.environ[_OUTPUT]).write_text(json.dumps(found), "utf-8")
 
 
 def _attack_of(item: pytest.Item) -> Attack:
     mark = item.get_closest_marker("attack")
     if mark is None:
-        raise pytest.UsageError(f"{item.nodeid} has no @attack(…), see tests/support/attacks.py")
+        raise pytest.UsageError(f"{item.nodeid} has neither @attack(…) nor @no_attack, see tests/support/attacks.py")
     if mark.kwargs["area"] not in get_args(Area):
         raise pytest.UsageError(
             f"{item.nodeid} has the area {mark.kwargs['area']!r}, expected one of {', '.join(AREAS)}"
