@@ -19,6 +19,7 @@ from bcos_sdk.errors import OutputError
 __all__ = [
     "append_to",
     "atomic_write",
+    "is_partial_of",
     "open_no_link",
     "open_without_blocking",
     "output_file",
@@ -46,9 +47,8 @@ def atomic_write(path: Path, *, locked: bool = False) -> Iterator[Path]:
     """
     partial = path.with_name(f".{uuid4().hex}.partial")
     if locked:
-        begin = f".{path.name}"
-        partial = path.with_name(begin + partial.name)
-        for left in [one for one in path.parent.iterdir() if _is_partial(one.name, begin)]:
+        partial = path.with_name(f".{path.name}{partial.name}")
+        for left in [one for one in path.parent.iterdir() if is_partial_of(path.name, one.name)]:
             with suppress(OSError):
                 left.unlink()
     try:
@@ -72,8 +72,9 @@ def remove_leftovers(folder: Path) -> int:
     return len(names)
 
 
-def _is_partial(name: str, begin: str) -> bool:
-    return name.startswith(begin) and _PARTIAL.fullmatch(name[len(begin) :]) is not None
+def is_partial_of(name: str, file: str) -> bool:
+    """Whether `file` is the name of a partial file that `atomic_write(…, locked=True)` makes for the file `name`."""
+    return file.startswith(f".{name}") and _PARTIAL.fullmatch(file[len(name) + 1 :]) is not None
 
 
 def open_no_link(path: Path, flags: int, mode: int = 0o666) -> int:

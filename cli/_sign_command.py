@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from bcos_sdk.bundle import Bundle, Signer, SignWithKey, SignWithSigstore, find_bundle, is_encrypted
-from bcos_sdk.cli._terminal import print_lines
+from bcos_sdk.cli._terminal import ask_password, print_lines
 
 __all__ = ["print_signature", "sign", "signing_options"]
 
@@ -104,4 +104,4 @@ def _password(private_key: Path) -> str | None:
     if not is_encrypted(private_key):
         return None
     given = os.environ.get(PASSWORD_VARIABLE)
-    return given if given is not None else click.prompt(f"Password of {private_key}", hide_input=True, err=True)
+    return given if given is not None else ask_password(f"Password of {private_key}")

@@ -12,6 +12,7 @@ from bcos_sdk._plain_text import plain, plain_json, plain_lines
 
 __all__ = [
     "PlainFormatter",
+    "ask_password",
     "confirm",
     "count_of",
     "plain_usage_error",
@@ -55,6 +56,12 @@ def print_error(code: str, message: str, hint: str | None = None) -> None:
 def confirm(question: str) -> None:
     """Ask on stderr, and end the command unless the answer is yes."""
     click.confirm(plain(question), abort=True, err=True)
+
+
+def ask_password(question: str) -> str:
+    """Ask for a password on stderr, without showing it."""
+    password: str = click.prompt(plain(question), hide_input=True, err=True)
+    return password
 
 
 def plain_usage_error(error: click.ClickException) -> click.ClickException:

@@ -95,7 +95,7 @@ def test_random(number): ...
 
 
 @pytest.mark.parametrize(
-    ("mark", "message"), [("", "has no @attack"), ("@attack('air', 'a', before='b')", "has the area 'air'")]
+    ("mark", "message"), [("", "has neither @attack"), ("@attack('air', 'a', before='b')", "has the area 'air'")]
 )
 def test_a_test_of_attacks_must_say_what_it_is(mark: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(f"from support.attacks import attack\n{mark}\ndef test_some(): ...")

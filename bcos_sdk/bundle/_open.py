@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from bcos_sdk._files import is_partial_of
 from bcos_sdk._paths import builtin_dir
 from bcos_sdk.bundle._builtin import BUILTIN_SHA256, builtin_bundle
 from bcos_sdk.bundle._bundle import Bundle
@@ -25,7 +26,7 @@ from bcos_sdk.errors import BundleError, first_faults
 __all__ = ["ENGINES", "MANIFEST", "has_manifest", "is_replaceable", "open_bundle", "signed_hashes"]
 
 MANIFEST, ENGINES = "manifest.json", "engines"
-_UNLISTED = {MANIFEST, ENGINES, SIGNATURE, f".{SIGNATURE}.partial"}
+_UNLISTED = {MANIFEST, ENGINES, SIGNATURE}
 """Names that the manifest does not list. Engines are not part of the export; the last is a signature being written."""
 _LARGEST_MANIFEST = 16 << 20
 _LARGEST_SIGNATURE = 1 << 20
@@ -131,7 +132,8 @@ def _refuse_unlisted_files(folder: Path, manifest: Manifest) -> None:
     if reserved := sorted({MANIFEST, SIGNATURE} & manifest.files.keys()):
         raise _invalid(folder, f"the manifest lists {', '.join(reserved)}")
     listed = {*_UNLISTED, *(name.partition("/")[0] for name in manifest.files)}
-    if unlisted := sorted(path.name for path in folder.iterdir() if path.name not in listed):
+    names = sorted(path.name for path in folder.iterdir())
+    if unlisted := [name for name in names if name not in listed and not is_partial_of(SIGNATURE, name)]:
         raise _invalid(folder, f"the manifest does not list {', '.join(unlisted[:5])}")
 
 

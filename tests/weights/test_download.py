@@ -193,14 +193,14 @@ def test_a_file_in_the_cache_that_cannot_be_read_is_an_error(
     spec: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = download_weights(spec, folder=tmp_path)
-    open_any = Path.open
+    open_any = os.open
 
-    def open_others(self: Path, *arguments: Any) -> Any:
-        if self == path:
-            raise PermissionError(errno.EACCES, "Permission denied", str(self))
-        return open_any(self, *arguments)
+    def open_others(name: Any, *arguments: Any, **options: Any) -> int:
+        if str(name) == str(path):
+            raise PermissionError(errno.EACCES, "Permission denied", str(name))
+        return open_any(name, *arguments, **options)
 
-    monkeypatch.setattr(Path, "open", open_others)
+    monkeypatch.setattr(os, "open", open_others)
     with pytest.raises(DownloadError, match=f"Permission denied: '{path}'"):
         download_weights(spec, folder=tmp_path)
 
