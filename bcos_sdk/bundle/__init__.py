@@ -6,7 +6,7 @@ from bcos_sdk.bundle._external_data import external_tensors, move_external_data
 from bcos_sdk.bundle._golden import Golden
 from bcos_sdk.bundle._graph_gate import GateError, check_graph
 from bcos_sdk.bundle._manifest import SCHEMA_VERSION, FileRecord, Manifest, ModelRecord, Parity, binding_digest
-from bcos_sdk.bundle._open import has_manifest, open_bundle
+from bcos_sdk.bundle._open import has_manifest, open_bundle, read_manifest
 from bcos_sdk.bundle._store import (
     BUILTIN_MODEL,
     StoredBundle,
@@ -15,7 +15,6 @@ from bcos_sdk.bundle._store import (
     find_bundle,
     latest_stored_bundle,
     list_store,
-    read_manifest,
     remove_stored,
     stored_bundles,
 )

@@ -4,22 +4,20 @@ holds the digest of the manifest."""
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from bcos_sdk._paths import builtin_dir
+from bcos_sdk._untrusted import parse_json, typed_errors
 from bcos_sdk.bundle._bundle import Bundle
 from bcos_sdk.bundle._contents import ContentsError, open_contents, release_pages
 from bcos_sdk.bundle._graph_gate import LARGEST_GRAPH, check_graph
 from bcos_sdk.bundle._graph_metadata import read_metadata
 from bcos_sdk.bundle._manifest import SCHEMA_VERSION, FileRecord, Manifest, binding_digest
-from bcos_sdk.contract import MANIFEST_METADATA
-from bcos_sdk.errors import BundleError, first_faults
+from bcos_sdk.contract import LOGITS, MANIFEST_METADATA, WEIGHTS
+from bcos_sdk.errors import BundleError, shown
 
-__all__ = ["ENGINES", "MANIFEST", "has_manifest", "is_replaceable", "open_bundle"]
+__all__ = ["ENGINES", "MANIFEST", "has_manifest", "is_replaceable", "open_bundle", "read_manifest"]
 
 MANIFEST, ENGINES = "manifest.json", "engines"
 _LARGEST_MANIFEST = 16 << 20
@@ -30,7 +28,7 @@ def has_manifest(folder: Path) -> bool:
     """Return whether the folder has a manifest, so that it is a bundle. `open_bundle` checks whether it is valid."""
     try:
         return (folder / MANIFEST).is_file()
-    except OSError:  # the folder may not be read, or its name is not valid
+    except (OSError, ValueError):  # the folder may not be read, or its name is not valid
         return False
 
 
@@ -42,7 +40,7 @@ def is_replaceable(folder: Path) -> bool:
         return True
     try:
         document = _read_json(folder)
-    except (ContentsError, OSError, ValueError, RecursionError):
+    except (ContentsError, OSError, ValueError):
         return False
     return isinstance(document, dict) and {"schema_version", "predict_graph", "explain_graph"} <= document.keys()
 
@@ -50,12 +48,15 @@ def is_replaceable(folder: Path) -> bool:
 def open_bundle(path: Path | str) -> Bundle:
     """Open the bundle in a folder and verify all its files, or raise a `BundleError` that names the fault."""
     folder = Path(path)
-    try:
+    with typed_errors(lambda reason: _invalid(folder, reason)):
         return _open(folder)
-    except ContentsError as error:
-        raise _invalid(folder, str(error)) from None
-    except OSError as error:
-        raise _invalid(folder, f"it cannot be read: {error.strerror}") from error
+
+
+def read_manifest(path: Path | str) -> Manifest:
+    """Read the manifest of a bundle without verifying the bundle's files, or raise a `BundleError`."""
+    folder = Path(path)
+    with typed_errors(lambda reason: _invalid(folder, reason)):
+        return _manifest_of(folder, _read_document(folder))
 
 
 def _open(folder: Path) -> Bundle:
@@ -77,12 +78,12 @@ def _read_document(folder: Path) -> dict[str, Any]:
     """The manifest as JSON, of the version that this package reads."""
     try:
         document = _read_json(folder)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise _invalid(folder, f"{MANIFEST} is not JSON: {error}") from error
     version = document.get("schema_version") if isinstance(document, dict) else None
     if type(version) is not int or version != SCHEMA_VERSION:
         raise BundleError(
-            f"{folder} has a manifest of version {version!r}; this bcos-sdk reads version {SCHEMA_VERSION}",
+            f"{folder} has a manifest of version {shown(version)}; this bcos-sdk reads version {SCHEMA_VERSION}",
             source=str(folder),
             hint="Export the model again, or install the version of bcos-sdk that wrote it.",
         )
@@ -91,14 +92,15 @@ def _read_document(folder: Path) -> dict[str, Any]:
 
 
 def _read_json(folder: Path) -> Any:
-    return json.loads(bytes(_contents(folder, MANIFEST, _LARGEST_MANIFEST)).decode("utf-8"))
+    return parse_json(bytes(_contents(folder, MANIFEST, _LARGEST_MANIFEST)).decode("utf-8"))
 
 
 def _manifest_of(folder: Path, document: dict[str, Any]) -> Manifest:
-    try:
-        return Manifest.model_validate(document)
-    except ValidationError as error:
-        raise _invalid(folder, f"{MANIFEST} has faults: {first_faults(error)}") from error
+    with typed_errors(lambda reason: _invalid(folder, f"{MANIFEST} has faults: {reason}")):
+        manifest = Manifest.model_validate(document)
+        if missing := {LOGITS.name, WEIGHTS.name} - manifest.parity_limits.keys():
+            raise ValueError(f"parity_limits has no limit of {' and '.join(sorted(missing))}")
+        return manifest
 
 
 def _refuse_unlisted_files(folder: Path, manifest: Manifest) -> None:
