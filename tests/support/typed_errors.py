@@ -16,4 +16,5 @@ def only_typed_errors() -> Iterator[None]:
     try:
         yield
     except BcosError as error:
-        assert "unexpected error" not in error.message, error.message
+        if "unexpected error" in error.message:
+            raise AssertionError(error.message) from error
