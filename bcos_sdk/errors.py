@@ -167,7 +167,7 @@ def shown(value: object, *, quote: bool = True, most: int = _MOST_SHOWN) -> str:
     try:
         text = repr(value) if quote else str(value)
     except Exception:
-        return f"a {type(value).__name__} that cannot be written"
+        return f"a value of type {type(value).__name__} that cannot be shown"
     return text if len(text) <= most else f"{text[:most]}…"
 
 
