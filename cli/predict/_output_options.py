@@ -59,7 +59,7 @@ class OutputOptions:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
     def refuse_record(self) -> None:
-        """Raise an error if the folder has a record, and it is not said what to do with it, or if the record is no file."""
+        """Raise an error if the folder has a record that is no file, or for which it is not said what to do with it."""
         path = self.folder / RESULTS
         if path.exists() and not path.is_file():
             raise OutputExistsError(

@@ -250,7 +250,8 @@ def test_inspect_shows_an_unknown_type_by_its_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["empty", "folder", pytest.param("pipe", marks=needs_pipes)])
 def test_inspect_refuses_what_is_no_graph(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "graph.onnx"
-    {"empty": path.touch, "folder": path.mkdir, "pipe": lambda: os.mkfifo(path)}[kind]()
+    make: dict[str, Callable[[], object]] = {"empty": path.touch, "folder": path.mkdir, "pipe": lambda: os.mkfifo(path)}
+    make[kind]()
     assert_refused("inspect", path)
 
 
@@ -280,7 +281,7 @@ def bomb(kind: str) -> str:
 
 def matrix(axes: int) -> str:
     name = "m" + "".join(f"_{{a{axis}}}" for axis in range(axes))
-    values = {str(value): {} for value in range(10)}
+    values: dict[str, Any] = {str(value): {} for value in range(10)}
     return json.dumps(
         {"schema": 1, "models": {name: {**ENTRY, "matrix": {f"a{axis}": values for axis in range(axes)}}}}
     )
@@ -339,8 +340,9 @@ def test_a_home_folder_of_nobody_is_refused(variable: str, monkeypatch: pytest.M
 
     monkeypatch.delenv("BCOS_SDK_STORE")
     monkeypatch.setenv(variable, "~nobody-at-all/x")
+    uses: dict[str, Callable[[], object]] = {"BCOS_SDK_CACHE": cache_dir, "BCOS_SDK_REGISTRY": model_registry}
     with pytest.raises(InputError, match="there is no such user"):
-        {"BCOS_SDK_CACHE": cache_dir, "BCOS_SDK_REGISTRY": model_registry}.get(variable, list_store)()
+        uses.get(variable, list_store)()
 
 
 # ------------------------------------------------------------------------------------------------------- checkpoints
@@ -496,7 +498,7 @@ def test_a_record_to_continue_must_be_a_regular_file(images: Path) -> None:
     Path("out").mkdir()
     os.mkfifo("out/results.jsonl")
     result = run(images, "--out", "out", "--resume")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "is not a regular file" in result.output
 
 

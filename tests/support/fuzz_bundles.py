@@ -61,7 +61,7 @@ def _use(folder: Path) -> None:
     with Client(folder, device="cpu", threads=1) as client:
         for result in (*client.predict(image), *client.explain(image, top_k=2)):
             result.to_json()
-        client.explain(image, targets=[0, "mean"])
+        client.explain(image, targets=["mean"])
 
 
 def command(*arguments: object) -> None:

@@ -204,7 +204,7 @@ def _bomb(random: Random) -> str:
 def _matrix(random: Random) -> str:
     """A matrix whose axes multiply to very many entries."""
     axes = random.choice((3, 8, 20))
-    values = {str(value): {} for value in range(random.choice((2, 10)))}
+    values: dict[str, Any] = {str(value): {} for value in range(random.choice((2, 10)))}
     name = "m" + "".join(f"_{{a{axis}}}" for axis in range(axes))
     entry = {**ENTRY, "matrix": {f"a{axis}": values for axis in range(axes)}}
     return json.dumps({"schema": 1, "models": {name: entry}})

@@ -61,11 +61,11 @@ def read_result(contents: bytes, _folder: Path) -> None:
 
 def _use(result: Prediction | Explained | Explanation | Failure) -> None:
     """What a program does with a result that it has read."""
-    for call in (result.to_json, result._repr_html_, lambda: hash(str(result))):
+    for call in (result.to_json, result._repr_html_, lambda: str(result)):
         _try(call)
     for explanation in getattr(result, "explanations", (result,) if isinstance(result, Explanation) else ()):
-        for call in (explanation.overlay, explanation.rgba, explanation.heatmap, explanation.require_complete):
-            _try(call)
+        for method in (explanation.overlay, explanation.rgba, explanation.heatmap, explanation.require_complete):
+            _try(method)
         _try(lambda explanation=explanation: explanation - explanation)
         _try(lambda explanation=explanation: explanation.overlay(on=Image.new("RGB", (45, 32))))
 
@@ -114,7 +114,7 @@ def read_result_file(contents: bytes, folder: Path) -> None:
     path.write_bytes(contents)
     for on_error in ("raise", "skip"):
         with only_typed_errors():
-            for result in read_results(path, on_error=on_error):  # type: ignore[arg-type]
+            for result in read_results(path, on_error=on_error):
                 _use(result)
 
 
