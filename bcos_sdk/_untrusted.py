@@ -87,10 +87,10 @@ def read_bounded(path: Path, largest: int, *, pipes: bool = False) -> bytes:
 
 def parse_json(contents: bytes | str) -> Any:
     """The document in a JSON text, or a `ValueError`. Half of a surrogate pair is refused: it cannot be written."""
+    text = contents if isinstance(contents, str) else contents.decode("utf-8")
     try:
-        document = json.loads(contents)
-        escape = b"\\u" if isinstance(contents, bytes) else "\\u"
-        if escape in contents:  # type: ignore[operator]
+        document = json.loads(text)
+        if "\\u" in text:
             json.dumps(document, ensure_ascii=False).encode("utf-8")
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
