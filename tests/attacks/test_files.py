@@ -15,7 +15,6 @@ import pytest
 from support.attacks import HELD, attack
 from support.bundles import copy_of, edit_manifest, random_pixels, sign_again, small_bundle
 from support.export_extra import onnx, torch
-from support.fuzz_targets import TARGETS, attempt
 from support.mutations import deep
 from support.predicting import add_image, records, run
 from support.registries import ENTRY
@@ -376,7 +375,7 @@ CHECKPOINTS: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
-@attack("files", "a weights file of hostile dicts", before="it hung for hours, or a ValueError was raised")
+@attack("files", "a weights file of hostile dicts", before="some of them hung for hours or raised a ValueError")
 @pytest.mark.needs_torch
 @pytest.mark.parametrize("case", CHECKPOINTS)
 def test_a_checkpoint_of_hostile_dicts_is_refused(case: str) -> None:
@@ -398,7 +397,7 @@ NAMES: dict[str, Any] = {
 }
 
 
-@attack("files", "hostile names of classes in a weights file", before="a TypeError or ValueError was raised")
+@attack("files", "hostile names of classes in a weights file", before="most of them raised a TypeError or ValueError")
 @pytest.mark.needs_torch
 @pytest.mark.parametrize("case", NAMES)
 def test_hostile_names_of_classes_are_not_used(case: str) -> None:
@@ -463,7 +462,6 @@ def test_half_of_a_surrogate_pair_is_no_result(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------- records of a run
 
 RECORD_LINES = {
-    "half of a surrogate pair": '{"name": "\\ud800", "files": ["\\ud800.1.overlay.png"], "kind": "Failure"}',
     "a number of 5,000 digits": '{"name": ' + "1" * 5000 + "}",
     "another version": '{"name": "a", "kind": "Prediction", "result": {"schema_version": 9}}',
     "nesting of 10^5 levels": "[" * 10**5,
@@ -471,9 +469,7 @@ RECORD_LINES = {
 }
 
 
-@attack(
-    "files", "a hostile line in the record that --resume continues", before="one of them raised a UnicodeEncodeError"
-)
+@attack("files", "a hostile line in the record that --resume continues", before=HELD)
 @pytest.mark.parametrize("case", RECORD_LINES)
 def test_a_hostile_line_of_a_record_is_skipped(case: str, images: Path) -> None:
     assert run(images, "--out", "out").exit_code == 0
@@ -484,6 +480,17 @@ def test_a_hostile_line_of_a_record_is_skipped(case: str, images: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "line 3 of" in result.output
     assert "is damaged and skipped" in result.output
+    assert len(records()) == 2
+
+
+@attack("files", "a record of a name with half of a surrogate pair", before="a UnicodeEncodeError was raised")
+@pytest.mark.parametrize("option", ["--resume", "--overwrite"])
+def test_a_record_with_half_of_a_surrogate_pair_is_skipped(option: str, images: Path) -> None:
+    assert run(images, "--out", "out").exit_code == 0
+    record = records()[0] | {"name": "\ud800/a.png", "files": ["\ud800/a.png.1.overlay.png"]}
+    with Path("out/results.jsonl").open("a", encoding="utf-8") as file:
+        file.write(f"{json.dumps(record)}\n")
+    assert run(images, "--out", "out", option).exit_code == 0
     assert len(records()) == 2
 
 
@@ -516,12 +523,6 @@ def test_a_model_named_like_a_placeholder_is_shown_by_its_name(name: str, tmp_pa
     text = page.read_text("utf-8")
     assert f"<title>{name}: 1 image" in text
     assert json.dumps({"name": name, "source": name}) in text
-
-
-@attack("files", "the inputs that take the most time or memory", before="half a minute, or gigabytes")
-@pytest.mark.parametrize("kind", ["alias", "merge"])
-def test_a_bomb_stays_within_bounds(kind: str) -> None:
-    attempt(TARGETS["yaml"], bomb(kind).encode())
 
 
 def test_a_list_in_a_pipe_with_a_writer_is_read(tmp_path: Path) -> None:

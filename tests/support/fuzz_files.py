@@ -309,7 +309,10 @@ def read_environment(contents: bytes, folder: Path) -> None:
     before = Path.cwd()
     os.chdir(folder)
     try:
-        with mock.patch.dict(os.environ, encodable):
+        with mock.patch.dict(os.environ):
+            for name in _VARIABLES:
+                os.environ.pop(name, None)
+            os.environ.update(encodable)
             for call in (list_store, latest_stored_bundle, model_registry, lambda: find_bundle("resnet")):
                 with only_typed_errors():
                     call()

@@ -34,6 +34,8 @@ __all__ = ["CORPUS", "TARGETS", "Target", "attempt", "search"]
 CORPUS = Path(__file__).resolve().parents[1] / "attacks" / "corpus"
 SECONDS = 60
 MOST_MEMORY = 1 << 30
+LARGEST = 8 << 20
+"""Largest input in bytes. Changes of a document can multiply."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def search(name: str, seconds: float, seed: int) -> tuple[int, dict[str, bytes]]
     for count in itertools.count(1):
         contents = target.make(random)
         try:
-            attempt(target, contents)
+            attempt(target, contents if len(contents) <= LARGEST else contents[:LARGEST])
         except Exception as error:
             key = _place_of(error)
             if key not in findings or len(contents) < len(findings[key]):
