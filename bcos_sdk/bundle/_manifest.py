@@ -104,7 +104,7 @@ class Manifest(_Record):
     """Precision of convolutions and matrix products. Everything else is computed in float32."""
     float_layers: tuple[Text, ...] = Field(default=(), max_length=100_000)
     """The layers of an fp16 bundle that stay in float32, because they exceed the limits in fp16."""
-    tolerance: float = Field(gt=0, le=_LARGEST_LIMIT)
+    tolerance: float = Field(gt=0, le=1)
     """Largest |residual| / scale of a complete explanation."""
     predict_graph: FileName
     explain_graph: FileName
