@@ -6,7 +6,21 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["builtin_dir", "cache_dir", "config_dir", "store_dir"]
+from bcos_sdk.errors import InputError, shown
+
+__all__ = ["builtin_dir", "cache_dir", "config_dir", "expanded", "store_dir"]
+
+
+def expanded(path: str, *, origin: str) -> Path:
+    """The path with `~` and `~user` replaced by the home folder. `origin` says in an error where the path is from."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise InputError(
+            f"{origin} is {shown(path)}, but there is no such user, or the home folder is not known",
+            source=origin,
+            hint="Write the whole path, without ~.",
+        ) from None
 
 
 def builtin_dir() -> Path:
@@ -20,12 +34,12 @@ def cache_dir() -> Path:
     The folder is not created.
     """
     if override := os.environ.get("BCOS_SDK_CACHE"):
-        return Path(override).expanduser()
+        return expanded(override, origin="BCOS_SDK_CACHE")
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", "~/AppData/Local")).expanduser() / "bcos-sdk" / "Cache"
+        return _from_environment("LOCALAPPDATA", "~/AppData/Local") / "bcos-sdk" / "Cache"
     if sys.platform == "darwin":
-        return Path("~/Library/Caches/bcos-sdk").expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "bcos-sdk"
+        return expanded("~/Library/Caches/bcos-sdk", origin="the cache folder")
+    return _from_environment("XDG_CACHE_HOME", "~/.cache") / "bcos-sdk"
 
 
 def config_dir() -> Path:
@@ -34,12 +48,12 @@ def config_dir() -> Path:
     The folder is not created.
     """
     if override := os.environ.get("BCOS_SDK_CONFIG"):
-        return Path(override).expanduser()
+        return expanded(override, origin="BCOS_SDK_CONFIG")
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", "~/AppData/Local")).expanduser() / "bcos-sdk" / "Config"
+        return _from_environment("LOCALAPPDATA", "~/AppData/Local") / "bcos-sdk" / "Config"
     if sys.platform == "darwin":
-        return Path("~/Library/Application Support/bcos-sdk").expanduser()
-    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "bcos-sdk"
+        return expanded("~/Library/Application Support/bcos-sdk", origin="the folder of the key")
+    return _from_environment("XDG_CONFIG_HOME", "~/.config") / "bcos-sdk"
 
 
 def store_dir() -> Path:
@@ -48,9 +62,13 @@ def store_dir() -> Path:
     The folder is not created.
     """
     if override := os.environ.get("BCOS_SDK_STORE"):
-        return Path(override).expanduser()
+        return expanded(override, origin="BCOS_SDK_STORE")
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", "~/AppData/Local")).expanduser() / "bcos-sdk" / "exports"
+        return _from_environment("LOCALAPPDATA", "~/AppData/Local") / "bcos-sdk" / "exports"
     if sys.platform == "darwin":
-        return Path("~/Library/Application Support/bcos-sdk/exports").expanduser()
-    return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "bcos-sdk" / "exports"
+        return expanded("~/Library/Application Support/bcos-sdk/exports", origin="the store")
+    return _from_environment("XDG_DATA_HOME", "~/.local/share") / "bcos-sdk" / "exports"
+
+
+def _from_environment(variable: str, default: str) -> Path:
+    return expanded(os.environ.get(variable) or default, origin=variable)

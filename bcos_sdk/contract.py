@@ -22,11 +22,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, FiniteFloat, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 __all__ = [
     "BIAS",
@@ -79,6 +79,8 @@ CHANNELS = 6
 """Channels of an encoded image: r, g, b, 1 − r, 1 − g, 1 − b, each in [0, 1]."""
 
 
+Side: TypeAlias = Annotated[int, Field(ge=1, le=100_000)]
+"""The length of a side of a picture in pixels."""
 Interpolation: TypeAlias = Literal["bilinear", "bicubic"]
 Box: TypeAlias = tuple[FiniteFloat, FiniteFloat, FiniteFloat, FiniteFloat]
 """A part of a picture: left, top, right, bottom in pixels, as in PIL."""
@@ -89,11 +91,11 @@ class InputSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    size: tuple[PositiveInt, PositiveInt]
+    size: tuple[Side, Side]
     """Height and width of the input in pixels."""
-    resize: PositiveInt | None
+    resize: Side | None
     """Length of the shorter side after resizing; None: the picture is not resized."""
-    crop: tuple[PositiveInt, PositiveInt] | None
+    crop: tuple[Side, Side] | None
     """Height and width of the centre crop; None: the picture is not cropped."""
     interpolation: Interpolation = "bilinear"
     channels: Literal["rgb+complement"] = "rgb+complement"

@@ -112,9 +112,12 @@ __all__ = [
     "WeightsError",
     "WeightsMismatchError",
     "first_faults",
+    "shown",
 ]
 
 _MOST_FAULTS = 5
+_MOST_PROBLEMS = 50
+_MOST_SHOWN = 200
 
 
 class BcosError(Exception):
@@ -166,8 +169,23 @@ def _rebuild(kind: type[BcosError], message: str) -> BcosError:
 
 def first_faults(error: ValidationError) -> str:
     """The first faults that pydantic found in a document, each with the path of its field, in one line."""
-    found = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:_MOST_FAULTS]]
-    return "; ".join(found)
+    faults = error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_FAULTS]
+    return "; ".join(
+        shown(f"{'.'.join(shown(part, quote=False) for part in fault['loc'])}: {fault['msg']}", quote=False)
+        for fault in faults
+    )
+
+
+def shown(value: object, *, quote: bool = True, most: int = _MOST_SHOWN) -> str:
+    """The value as an error quotes it: as Python writes it, shortened to `most` characters.
+
+    Python refuses to write integers of more than 4,300 digits and values that are nested deeply.
+    """
+    try:
+        text = repr(value) if quote else str(value)
+    except Exception:
+        return f"a value of type {type(value).__name__} that cannot be shown"
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 class MissingExtraError(BcosError, ImportError):
@@ -242,7 +260,8 @@ class RegistryError(ModelError):
     code = "registry_invalid"
 
     def __init__(self, message: str, *, source: str, problems: tuple[str, ...] = ()) -> None:
-        lines = [message, *(f"  {plain(problem)}" for problem in problems)]
+        more = [f"and {len(problems) - _MOST_PROBLEMS:,} more"] if len(problems) > _MOST_PROBLEMS else []
+        lines = [message, *(f"  {plain(problem)}" for problem in (*problems[:_MOST_PROBLEMS], *more))]
         super().__init__("\n".join(lines), source=source)
         self.problems = problems
 

@@ -27,6 +27,8 @@ __all__ = [
     "trust_engines_option",
 ]
 
+_MOST_DIGITS = 9
+
 device_option = click.option("--device", default="auto", show_default=True, help=f"{', '.join(device_names())}, ...")
 threads_option = click.option(
     "--threads", type=click.IntRange(1, MOST_THREADS), help="Number of CPU threads; default: one per core."
@@ -58,7 +60,7 @@ def parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) -
     if text is None:
         return None
     sides = text.lower().split("x")
-    if len(sides) > 2 or not all(side.isdecimal() and int(side) for side in sides):
+    if len(sides) > 2 or not all(side.isdecimal() and len(side) <= _MOST_DIGITS and int(side) for side in sides):
         raise click.BadParameter(f"{text!r} is not a size: write 224, or 224x320 for height x width")
     return int(sides[0]), int(sides[-1])
 

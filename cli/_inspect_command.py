@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from bcos_sdk._extras import require
+from bcos_sdk._untrusted import parse_json, read_bounded, typed_errors
 from bcos_sdk.backends.tensorrt import EngineRecord, list_engines
 from bcos_sdk.bundle import Bundle, find_bundle, signature_kind
 from bcos_sdk.cli._common import json_option, pairs
@@ -18,6 +19,9 @@ from bcos_sdk.contract import EXPLAIN_METADATA
 from bcos_sdk.errors import BundleError
 
 __all__ = ["inspect"]
+
+_LARGEST_FILE = 2 << 30
+"""Protobuf reads no larger file."""
 
 
 @click.command()
@@ -66,32 +70,50 @@ def describe_graph(path: Path) -> dict[str, Any]:
     require("onnx", purpose="Inspecting a graph")
     import onnx
 
-    try:
-        model = onnx.load(path, load_external_data=False)
-    except Exception as error:  # onnx raises unrelated types for invalid files
-        raise BundleError(
-            f"cannot read {path} as ONNX: {error}", source=str(path), hint="Pass the path of a valid ONNX file."
-        ) from error
-    metadata = {entry.key: entry.value for entry in model.metadata_props}
-    explains = EXPLAIN_METADATA in metadata
-    return {
-        "explains": explains,
-        "bias_terms": json.loads(metadata[EXPLAIN_METADATA])["bias_terms"] if explains else [],
-        "opset": model.opset_import[0].version,
-        "ir_version": model.ir_version,
-        "inputs": {value.name: _kind(value) for value in model.graph.input},
-        "outputs": {value.name: _kind(value) for value in model.graph.output},
-        "operators": dict(Counter(node.op_type for node in model.graph.node).most_common()),
-        "bytes": path.stat().st_size,
-    }
+    def unreadable(reason: str) -> BundleError:
+        return BundleError(
+            f"cannot read {path} as ONNX: {reason}", source=str(path), hint="Pass the path of a valid ONNX file."
+        )
+
+    with typed_errors(unreadable):
+        contents = read_bounded(path, _LARGEST_FILE)
+        model = onnx.load_from_string(contents)
+        if not model.opset_import or not model.HasField("graph"):
+            raise ValueError("it has no graph or no operator set")
+        metadata = {_text(entry.key): _text(entry.value) for entry in model.metadata_props}
+        explains = EXPLAIN_METADATA in metadata
+        return {
+            "explains": explains,
+            "bias_terms": _bias_terms(metadata[EXPLAIN_METADATA]) if explains else [],
+            "opset": model.opset_import[0].version,
+            "ir_version": model.ir_version,
+            "inputs": {_text(value.name): _kind(value) for value in model.graph.input},
+            "outputs": {_text(value.name): _kind(value) for value in model.graph.output},
+            "operators": dict(Counter(_text(node.op_type) for node in model.graph.node).most_common()),
+            "bytes": len(contents),
+        }
+
+
+def _bias_terms(metadata: str) -> list[str]:
+    names = parse_json(metadata)["bias_terms"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("the names of its bias terms are not a list of names")
+    return names
 
 
 def _kind(value: Any) -> str:
     import onnx
 
     tensor = value.type.tensor_type
-    sides = [side.dim_param or str(side.dim_value) for side in tensor.shape.dim]
-    return f"{onnx.TensorProto.DataType.Name(tensor.elem_type).lower()}[{', '.join(sides)}]"
+    sides = [_text(side.dim_param) or str(side.dim_value) for side in tensor.shape.dim]
+    known = tensor.elem_type in onnx.TensorProto.DataType.values()
+    kind = onnx.TensorProto.DataType.Name(tensor.elem_type).lower() if known else f"type {tensor.elem_type}"
+    return f"{kind}[{', '.join(sides)}]"
+
+
+def _text(text: str | bytes) -> str:
+    """A text of the file; protobuf returns bytes if they are no UTF-8."""
+    return text if isinstance(text, str) else text.decode("utf-8", "backslashreplace")
 
 
 def _bundle_lines(bundle: Bundle) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from bcos_sdk.backends._graph import Arrays, Floats, Graph, Integers, explain_specs, output_specs
+from bcos_sdk.backends._graph import Arrays, Floats, Graph, Integers, check_outputs, explain_specs, output_specs
 from bcos_sdk.backends._runtime import Device, OpenOptions
 from bcos_sdk.bundle import Bundle
 from bcos_sdk.contract import (
@@ -69,7 +69,9 @@ class GraphBackend:
 
     def predict(self, images: Floats) -> Floats:
         specs = output_specs(PREDICT_OUTPUTS, self._bundle.manifest, len(images))
-        logits: Floats = self._graph(self._bundle.predict_graph).run({IMAGE.name: images}, specs)[LOGITS.name]
+        outputs = self._graph(self._bundle.predict_graph).run({IMAGE.name: images}, specs)
+        check_outputs(outputs, specs)
+        logits: Floats = outputs[LOGITS.name]
         return logits
 
     def explain(self, images: Floats, targets: Integers, *, weights: bool) -> ExplainOutputs:
@@ -78,7 +80,9 @@ class GraphBackend:
 
         def run(images: Floats, targets: Integers) -> Arrays:
             specs = explain_specs(self._bundle.manifest, len(images), targets.shape, weights=weights)
-            return graph.run({IMAGE.name: images, TARGETS.name: targets}, specs)
+            outputs = graph.run({IMAGE.name: images, TARGETS.name: targets}, specs)
+            check_outputs(outputs, specs)
+            return outputs
 
         outputs = run(images, targets) if layout is Layout.GRID else explain_grid_by_rows(run, images, targets)
         return ExplainOutputs(**outputs)

@@ -20,6 +20,7 @@ __all__ = [
     "Integers",
     "TensorSpec",
     "batch_size",
+    "check_outputs",
     "explain_specs",
     "inference_error",
     "is_out_of_memory",
@@ -59,6 +60,18 @@ def output_specs(
 def explain_specs(manifest: Manifest, batch: int, targets: tuple[int, ...], *, weights: bool) -> dict[str, TensorSpec]:
     """The spec of each output that is fetched from an explain graph; W(x) only with `weights`."""
     return output_specs(ExplainOutputs.ports(weights=weights), manifest, batch, targets)
+
+
+def check_outputs(outputs: Arrays, specs: Mapping[str, TensorSpec]) -> None:
+    """Raise an error if an output has another shape or type than the manifest says."""
+    for name, spec in specs.items():
+        found = outputs[name]
+        if found.shape != spec.shape or found.dtype != spec.dtype:
+            raise InferenceError(
+                f"the graph returned {name} as {found.dtype} {list(found.shape)}, expected {spec.dtype} "
+                f"{list(spec.shape)}",
+                hint="The bundle is damaged: its manifest is not that of its graphs. Export the model again.",
+            )
 
 
 def batch_size(feed: Feed) -> int:

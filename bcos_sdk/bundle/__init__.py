@@ -7,7 +7,7 @@ from bcos_sdk.bundle._external_data import external_tensors, move_external_data
 from bcos_sdk.bundle._golden import Golden
 from bcos_sdk.bundle._graph_gate import GateError, check_graph
 from bcos_sdk.bundle._manifest import SCHEMA_VERSION, FileRecord, Manifest, ModelRecord, Parity, binding_digest
-from bcos_sdk.bundle._open import has_manifest, open_bundle
+from bcos_sdk.bundle._open import has_manifest, open_bundle, read_manifest
 from bcos_sdk.bundle._signature import SIGNATURE, SignatureKind, signature_kind
 from bcos_sdk.bundle._signing import Signer, SignWithKey, SignWithSigstore, is_encrypted
 from bcos_sdk.bundle._store import (
@@ -18,7 +18,6 @@ from bcos_sdk.bundle._store import (
     is_name,
     latest_stored_bundle,
     list_store,
-    read_manifest,
     remove_stored,
     stored_bundles,
 )

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import io
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import numpy.typing as npt
 
+from bcos_sdk._untrusted import read_arrays, typed_errors
 from bcos_sdk.contract import CHANNELS
 from bcos_sdk.errors import BundleError
 
 __all__ = ["Golden"]
-
-_MOST_MEMBERS = 16
-_HEADER = 4096
-"""Bytes of an array file besides its values."""
 
 
 @dataclass(frozen=True)
@@ -39,35 +34,29 @@ class Golden:
     def read(cls, contents: memoryview, sizes: Mapping[str, int]) -> Golden:
         """Read the record from the contents of its file. `sizes` are those of the bundle's named axes."""
         height, width = sizes["height"], sizes["width"]
-        try:
-            file = io.BytesIO(contents)
-            _refuse_large_members(file, CHANNELS * height * width * 4 + sizes["classes"] * 4)
-            with np.load(file, allow_pickle=False) as arrays:
-                return cls(
-                    _array(arrays["pixels"], np.uint8, (height, width, 3)),
-                    _class(arrays["target"], sizes["classes"]),
-                    _array(arrays["logits"], np.float32, (sizes["classes"],)),
-                    _array(arrays["weights"], np.float32, (CHANNELS, height, width)),
-                )
-        except (OSError, EOFError, KeyError, TypeError, ValueError, MemoryError, BadZipFile, zlib.error) as error:
-            raise BundleError(
-                f"the golden record of the bundle is not usable: {error}",
-                hint="Export the model again.",
-            ) from error
+        with typed_errors(_unusable):
+            arrays = read_arrays(io.BytesIO(contents), largest=(CHANNELS * height * width + sizes["classes"]) * 4)
+            return cls(
+                _array(arrays["pixels"], np.uint8, (height, width, 3)),
+                _class(arrays["target"], sizes["classes"]),
+                _finite(_array(arrays["logits"], np.float32, (sizes["classes"],))),
+                _finite(_array(arrays["weights"], np.float32, (CHANNELS, height, width))),
+            )
 
 
-def _refuse_large_members(file: io.BytesIO, largest: int) -> None:
-    """Refuse an archive that would need much more memory than the arrays of a golden record."""
-    with ZipFile(file) as archive:
-        members = archive.infolist()
-    if len(members) > _MOST_MEMBERS or any(member.file_size > largest + _HEADER for member in members):
-        raise ValueError("its arrays are too many or too large")
-    file.seek(0)
+def _unusable(reason: str) -> BundleError:
+    return BundleError(f"the golden record of the bundle is not usable: {reason}", hint="Export the model again.")
 
 
 def _array(array: npt.NDArray[Any], kind: type[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
     if array.dtype != kind or array.shape != shape:
         raise ValueError(f"it has a {array.dtype} array of shape {list(array.shape)}, expected {list(shape)}")
+    return array
+
+
+def _finite(array: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    if not np.isfinite(array).all():
+        raise ValueError("it has values that are not finite")
     return array
 
 

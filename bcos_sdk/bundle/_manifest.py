@@ -11,9 +11,10 @@ import json
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
+from typing_extensions import Self
 
-from bcos_sdk.contract import GraphPrecision, InputSpec
+from bcos_sdk.contract import MOST_RANKS, GraphPrecision, InputSpec
 
 __all__ = ["SCHEMA_VERSION", "FileRecord", "Manifest", "ModelRecord", "Parity", "binding_digest"]
 
@@ -40,6 +41,8 @@ def _inside_the_bundle(name: str) -> str:
 
 
 FileName = Annotated[str, AfterValidator(_inside_the_bundle)]
+Text = Annotated[str, Field(max_length=1000)]
+Version = Annotated[int, Field(ge=1, le=10_000)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -59,8 +62,8 @@ class FileRecord(_Record):
 class ModelRecord(_Record):
     """Which network was exported: its name, its Python class, and the hash of its weights before export."""
 
-    name: str
-    module: str
+    name: Text
+    module: Text
     weights_sha256: Sha256
 
 
@@ -88,20 +91,20 @@ class Manifest(_Record):
     input: InputSpec
     classes: int = Field(ge=1, le=1_000_000)
     """The number of classes."""
-    labels: tuple[str, ...] | None
+    labels: tuple[Text, ...] | None
     """The name of every class; None if the classes have no names."""
     probability: Literal["sigmoid", "softmax"]
-    bias_terms: tuple[str, ...]
+    bias_terms: tuple[Text, ...] = Field(max_length=10_000)
     """The names of the terms of b(x), in the order of the output `bias_terms`."""
-    ranks: PositiveInt
+    ranks: int = Field(ge=1, le=MOST_RANKS)
     """The largest r of the target −r."""
     max_batch: int = Field(ge=1, le=65_536)
     """The largest batch that was checked at export. A client computes at most this many images × targets at once."""
     precision: GraphPrecision = "fp32"
     """Precision of convolutions and matrix products. Everything else is computed in float32."""
-    float_layers: tuple[str, ...] = ()
+    float_layers: tuple[Text, ...] = Field(default=(), max_length=100_000)
     """The layers of an fp16 bundle that stay in float32, because they exceed the limits in fp16."""
-    tolerance: PositiveFloat
+    tolerance: float = Field(gt=0, le=1)
     """Largest |residual| / scale of a complete explanation."""
     predict_graph: FileName
     explain_graph: FileName
@@ -110,16 +113,26 @@ class Manifest(_Record):
     weights: FileName
     """The external data of the graphs, which share it."""
     golden: FileName
-    opset: PositiveInt
-    ir_version: PositiveInt
-    versions: dict[str, str]
-    rewrites: dict[str, NonNegativeInt]
+    opset: Version
+    ir_version: Version
+    versions: dict[Text, Text] = Field(max_length=1000)
+    rewrites: dict[Text, NonNegativeInt] = Field(max_length=1000)
     """How often each simplification of the graphs was applied."""
-    parity: tuple[Parity, ...]
+    parity: tuple[Parity, ...] = Field(max_length=1000)
     parity_limits: dict[str, Annotated[float, Field(gt=0, le=_LARGEST_LIMIT)]]
     """The largest errors that the export accepted. The self-test of a device uses them."""
     files: dict[FileName, FileRecord] = {}
     """Size and hash of every other file of the bundle; empty until the bundle is finished."""
+
+    @model_validator(mode="after")
+    def _names_fit_the_numbers(self) -> Self:
+        if self.labels is not None and len(self.labels) != self.classes:
+            raise ValueError(f"there are {len(self.labels)} labels for {self.classes} classes")
+        if self.ranks > self.classes:
+            raise ValueError(f"'ranks' is {self.ranks}, but there are {self.classes} classes")
+        if len(set(self.bias_terms)) != len(self.bias_terms):
+            raise ValueError("two bias terms have the same name")
+        return self
 
     @property
     def sizes(self) -> dict[str, int]:

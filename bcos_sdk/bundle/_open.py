@@ -4,14 +4,12 @@ holds the digest of the manifest. If the caller says whose bundle it must be, th
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from bcos_sdk._files import is_partial_of
 from bcos_sdk._paths import builtin_dir
+from bcos_sdk._untrusted import parse_json, typed_errors
 from bcos_sdk.bundle._builtin import BUILTIN_SHA256, builtin_bundle
 from bcos_sdk.bundle._bundle import Bundle
 from bcos_sdk.bundle._contents import ContentsError, open_contents, release_pages
@@ -20,10 +18,10 @@ from bcos_sdk.bundle._graph_metadata import read_metadata
 from bcos_sdk.bundle._manifest import SCHEMA_VERSION, FileRecord, Manifest, binding_digest
 from bcos_sdk.bundle._signature import SIGNATURE, verify_signature
 from bcos_sdk.bundle._trust import Verification, check_digest, parse_digest
-from bcos_sdk.contract import MANIFEST_METADATA
-from bcos_sdk.errors import BundleError, first_faults
+from bcos_sdk.contract import LOGITS, MANIFEST_METADATA, WEIGHTS
+from bcos_sdk.errors import BundleError, shown
 
-__all__ = ["ENGINES", "MANIFEST", "has_manifest", "is_replaceable", "open_bundle", "signed_hashes"]
+__all__ = ["ENGINES", "MANIFEST", "has_manifest", "is_replaceable", "open_bundle", "read_manifest", "signed_hashes"]
 
 MANIFEST, ENGINES = "manifest.json", "engines"
 _UNLISTED = {MANIFEST, ENGINES, SIGNATURE}
@@ -37,7 +35,7 @@ def has_manifest(folder: Path) -> bool:
     """Return whether the folder has a manifest, so that it is a bundle. `open_bundle` checks whether it is valid."""
     try:
         return (folder / MANIFEST).is_file()
-    except OSError:  # the folder may not be read, or its name is not valid
+    except (OSError, ValueError):  # the folder may not be read, or its name is not valid
         return False
 
 
@@ -49,7 +47,7 @@ def is_replaceable(folder: Path) -> bool:
         return True
     try:
         document = _parsed(_contents(folder, MANIFEST, _LARGEST_MANIFEST))
-    except (ContentsError, OSError, ValueError, RecursionError):
+    except (ContentsError, OSError, ValueError):
         return False
     return isinstance(document, dict) and {"schema_version", "predict_graph", "explain_graph"} <= document.keys()
 
@@ -61,12 +59,16 @@ def open_bundle(path: Path | str, *, sha256: str | None = None, verify: Verifica
     signed by who is named there, else a `SignatureError` is raised.
     """
     folder = Path(path)
-    try:
-        return _open(folder, None if sha256 is None else parse_digest(sha256), verify)
-    except ContentsError as error:
-        raise _invalid(folder, str(error)) from None
-    except OSError as error:
-        raise _invalid(folder, f"it cannot be read: {error.strerror}") from error
+    digest = None if sha256 is None else parse_digest(sha256)
+    with typed_errors(lambda reason: _invalid(folder, reason)):
+        return _open(folder, digest, verify)
+
+
+def read_manifest(path: Path | str) -> Manifest:
+    """Read the manifest of a bundle without verifying the bundle's files, or raise a `BundleError`."""
+    folder = Path(path)
+    with typed_errors(lambda reason: _invalid(folder, reason)):
+        return _manifest_of(folder, _read_document(folder, _contents(folder, MANIFEST, _LARGEST_MANIFEST)))
 
 
 def signed_hashes(manifest: Manifest, sha256: str) -> dict[str, str]:
@@ -103,12 +105,12 @@ def _read_document(folder: Path, written: memoryview) -> dict[str, Any]:
     """The manifest as JSON, of the version that this package reads."""
     try:
         document = _parsed(written)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise _invalid(folder, f"{MANIFEST} is not JSON: {error}") from error
     version = document.get("schema_version") if isinstance(document, dict) else None
     if type(version) is not int or version != SCHEMA_VERSION:
         raise BundleError(
-            f"{folder} has a manifest of version {version!r}; this bcos-sdk reads version {SCHEMA_VERSION}",
+            f"{folder} has a manifest of version {shown(version)}; this bcos-sdk reads version {SCHEMA_VERSION}",
             source=str(folder),
             hint="Export the model again, or install the version of bcos-sdk that wrote it.",
         )
@@ -117,14 +119,15 @@ def _read_document(folder: Path, written: memoryview) -> dict[str, Any]:
 
 
 def _parsed(written: memoryview) -> Any:
-    return json.loads(bytes(written).decode("utf-8"))
+    return parse_json(bytes(written).decode("utf-8"))
 
 
 def _manifest_of(folder: Path, document: dict[str, Any]) -> Manifest:
-    try:
-        return Manifest.model_validate(document)
-    except ValidationError as error:
-        raise _invalid(folder, f"{MANIFEST} has faults: {first_faults(error)}") from error
+    with typed_errors(lambda reason: _invalid(folder, f"{MANIFEST} has faults: {reason}")):
+        manifest = Manifest.model_validate(document)
+        if missing := {LOGITS.name, WEIGHTS.name} - manifest.parity_limits.keys():
+            raise ValueError(f"parity_limits has no limit of {' and '.join(sorted(missing))}")
+        return manifest
 
 
 def _refuse_unlisted_files(folder: Path, manifest: Manifest) -> None:

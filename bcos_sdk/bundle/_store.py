@@ -10,15 +10,13 @@ from datetime import datetime, timezone
 from difflib import get_close_matches
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from bcos_sdk._paths import builtin_dir, store_dir
 from bcos_sdk._private_folders import check_store
 from bcos_sdk.bundle._bundle import Bundle
 from bcos_sdk.bundle._manifest import Manifest
-from bcos_sdk.bundle._open import MANIFEST, has_manifest, open_bundle
+from bcos_sdk.bundle._open import MANIFEST, has_manifest, open_bundle, read_manifest
 from bcos_sdk.bundle._trust import Verification
-from bcos_sdk.errors import BundleError, InputError, OutputError, first_faults
+from bcos_sdk.errors import BundleError, InputError, OutputError
 
 __all__ = [
     "StoredBundle",
@@ -28,11 +26,12 @@ __all__ = [
     "is_name",
     "latest_stored_bundle",
     "list_store",
-    "read_manifest",
     "remove_stored",
     "stored_bundles",
 ]
 
+_LATEST = datetime(9999, 1, 1, tzinfo=timezone.utc).timestamp()
+"""The last year that Python writes as a date. A file system may have later ones."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -111,17 +110,6 @@ def list_store() -> list[StoredBundle]:
     return [_entry(name) for name in stored_bundles()]
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """Read the manifest of a bundle without verifying the bundle's files, or raise a `BundleError`."""
-    try:
-        return Manifest.model_validate_json((folder / MANIFEST).read_bytes())
-    except (OSError, ValueError) as error:
-        reason = first_faults(error) if isinstance(error, ValidationError) else str(error)
-        raise BundleError(
-            f"cannot read the manifest of {folder}: {reason}", source=str(folder), hint="Export the model again."
-        ) from error
-
-
 def remove_stored(name: str) -> None:
     """Remove an export from the store. A process that is killed meanwhile leaves no half of a bundle."""
     folder = store_dir() / check_name(name)
@@ -143,7 +131,7 @@ def remove_stored(name: str) -> None:
 
 def _entry(name: str) -> StoredBundle:
     path = store_dir() / name
-    written = datetime.fromtimestamp((path / MANIFEST).stat().st_mtime, tz=timezone.utc)
+    written = datetime.fromtimestamp(min(max((path / MANIFEST).stat().st_mtime, 0), _LATEST), tz=timezone.utc)
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     try:
         return StoredBundle(name, path, written, size, read_manifest(path))

@@ -145,4 +145,6 @@ def _is_running(process: int) -> bool:
         return False
     except PermissionError:
         return True
+    except OverflowError:  # no process has such a number
+        return False
     return True

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Literal, TypeAlias, get_args
 
-from bcos_sdk.errors import ImageTooLargeError, InputError
+from bcos_sdk.errors import ImageTooLargeError, InputError, shown
 from bcos_sdk.images import ImageSource, is_one_image
 from bcos_sdk.limits import MOST_THREADS
 
@@ -45,7 +45,9 @@ def check_count(name: str, value: Any, *, largest: int | None = None, advice: st
         upper = " or more" if largest is None else f" to {largest}"
         expected = f"a whole number, 1{upper}"
         raise InputError(
-            f"{name} is {_shown(value)}, expected {expected}", source=name, hint=f"Pass {expected}.{advice}"
+            f"{name} is {shown(value, most=_MOST_SHOWN)}, expected {expected}",
+            source=name,
+            hint=f"Pass {expected}.{advice}",
         )
     return number
 
@@ -60,23 +62,14 @@ def check_choice(name: str, value: Any, choices: Any) -> None:
     """Check that the value is one of the values of a Literal."""
     if value not in get_args(choices):
         allowed = " or ".join(f'"{choice}"' for choice in get_args(choices))
-        raise InputError(f"{name} is {value!r}, expected {allowed}", source=name, hint=f"Use {allowed}.")
+        raise InputError(f"{name} is {shown(value)}, expected {allowed}", source=name, hint=f"Use {allowed}.")
 
 
 def check_type(name: str, value: Any, types: tuple[type, ...]) -> None:
     """Check that the value is an instance of one of these types."""
     if not isinstance(value, types):
         expected = " or ".join("None" if one is type(None) else one.__name__ for one in types)
-        raise InputError(f"{name} is {value!r}, expected {expected}", source=name, hint=f"Pass {expected}.")
-
-
-def _shown(value: Any) -> str:
-    """The value as Python writes it, shortened. Python does not write integers of more than 4,300 digits."""
-    try:
-        text = repr(value)
-    except ValueError:
-        return "a number of thousands of digits"
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+        raise InputError(f"{name} is {shown(value)}, expected {expected}", source=name, hint=f"Pass {expected}.")
 
 
 def image_collection(images: Any) -> Iterable[ImageSource]:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from bcos_sdk.bundle import Manifest
 from bcos_sdk.contract import mean_target, rank_target
-from bcos_sdk.errors import BcosError, InputError, UnknownTargetError
+from bcos_sdk.errors import BcosError, InputError, UnknownTargetError, shown
 
 __all__ = ["Contrast", "ResolvedTargets", "TargetResolver", "Targets"]
 
@@ -120,12 +120,12 @@ class TargetResolver:
             index = operator.index(target)
         except TypeError:
             raise InputError(
-                f"target {target!r} is neither a class index nor a label", source=repr(target), hint=_HINT
+                f"target {shown(target)} is neither a class index nor a label", source=shown(target), hint=_HINT
             ) from None
         if isinstance(target, bool) or not 0 <= index < self._manifest.classes:
             raise UnknownTargetError(
-                f"there is no class {target}",
-                source=str(target),
+                f"there is no class {shown(target, quote=False)}",
+                source=shown(target, quote=False),
                 hint=f"Classes are 0 to {self._manifest.classes - 1}. For the most likely classes, use top_k.",
             )
         return index
@@ -144,7 +144,7 @@ class TargetResolver:
         else:
             near = get_close_matches(label.casefold(), self._index_of, n=3)
             hint = f"Similar labels: {', '.join(near)}." if near else "`client.labels` lists all labels."
-        raise UnknownTargetError(f"there is no class {label!r}", source=label, hint=hint)
+        raise UnknownTargetError(f"there is no class {shown(label)}", source=shown(label, quote=False), hint=hint)
 
 
 def _is_list(target: Any) -> bool:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from typing_extensions import Self
 
 from bcos_sdk.contract import Box, InputSpec
 
 __all__ = ["Geometry", "Placement"]
+
+_Side = Annotated[int, Field(ge=1, lt=1 << 31)]
 
 
 class Geometry(BaseModel):
@@ -17,7 +20,7 @@ class Geometry(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    original: tuple[PositiveInt, PositiveInt]
+    original: tuple[_Side, _Side]
     """Width and height of the original in pixels, after rotation by its EXIF tag."""
     box: Box
     """Left, top, right and bottom of the part, in pixels of the original; fractions if the original was resized."""

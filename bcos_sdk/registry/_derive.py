@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from bcos_sdk.contract import InputSpec
-from bcos_sdk.errors import InputError, RegistryError
+from bcos_sdk.errors import InputError, RegistryError, shown
 from bcos_sdk.registry._strict_yaml import parse_yaml
 from bcos_sdk.registry._variants import merge
 from bcos_sdk.registry.schema import ModelSpec, PublishedFigures
@@ -23,6 +23,7 @@ class _Labels(Enum):
     KEEP = "keep"
 
 
+_MOST_OF_A_FAULT = 500
 _FIXED = {"family"}
 _UNIONS = {"weights": {"published", "local"}}
 
@@ -73,11 +74,11 @@ def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         key, separator, value = (part.strip() for part in text.partition("="))
         if not separator or not key:
-            raise InputError(f"{text!r} is not a setting", hint="Write key=value, for example norm.eps=1e-6.")
+            raise InputError(f"{shown(text)} is not a setting", hint="Write key=value, for example norm.eps=1e-6.")
         if key in settings:
             raise InputError(f"{key} is set twice", hint="Set each key once.")
         try:
-            settings[key] = parse_yaml(value, source=f"the value of {key}, {value!r},")
+            settings[key] = parse_yaml(value, source=f"the value of {shown(key, quote=False)}, {shown(value)},")
         except RegistryError as error:
             raise InputError(error.message, hint="Write the value as in YAML: 2, 1e-6, true, null, [3, 4].") from error
     return settings
@@ -100,15 +101,17 @@ def readable_faults(error: ValidationError, prefix: str = "", without: Sequence[
     """
     lines = []
     for fault in error.errors(include_url=False):
-        parts = [str(part) for part in fault["loc"]]
+        parts = [shown(part, quote=False) for part in fault["loc"]]
         if len(parts) > 1 and parts[1] in _UNIONS.get(parts[0], ()):
             del parts[1]
         if without and parts[: len(without)] == list(without):
             del parts[: len(without)]
         path = ".".join(filter(None, [prefix, *parts]))
         given = fault["input"]
-        shown = f" (got {given!r})" if isinstance(given, (str, int, float)) else ""
-        lines.append(f"{path}: {fault['msg']}{shown}" if path else f"{fault['msg']}{shown}")
+        got = f" (got {shown(given)})" if isinstance(given, (str, int, float)) else ""
+        lines.append(
+            shown(f"{path}: {fault['msg']}" if path else fault["msg"], quote=False, most=_MOST_OF_A_FAULT) + got
+        )
     return lines
 
 
@@ -116,8 +119,8 @@ def _set(architecture: dict[str, Any], key: str, value: Any, spec: ModelSpec) ->
     known = list(architecture_keys(spec.architecture))
     if key not in known:
         raise InputError(
-            f"the architecture of {spec.name} ({spec.family}) has no key {key!r}",
-            source=key,
+            f"the architecture of {spec.name} ({spec.family}) has no key {shown(key)}",
+            source=shown(key, quote=False),
             hint=f"Its keys are {', '.join(known)}.",
         )
     *parents, last = key.split(".")

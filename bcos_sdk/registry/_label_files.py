@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bcos_sdk.errors import InputError
+from bcos_sdk._untrusted import read_bounded, typed_errors
+from bcos_sdk.errors import InputError, shown
 
 __all__ = ["read_labels"]
 
+_LARGEST_FILE = 16 << 20
 _HINT = "Write one label per line in class order, in UTF-8. Each class needs a name of its own."
 
 
@@ -17,10 +19,15 @@ def read_labels(path: Path | str) -> tuple[str, ...]:
     A byte order mark, spaces around a label and empty lines at the end are left out. An empty line before a label and a
     label that is used twice are errors.
     """
-    try:
-        text = Path(path).read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the labels in {path}: {error}", source=str(path), hint=_HINT) from error
+    with typed_errors(
+        lambda reason: InputError(f"cannot read the labels in {path}: {reason}", source=str(path), hint=_HINT)
+    ):
+        text = (
+            read_bounded(Path(path), _LARGEST_FILE, pipes=True)
+            .decode("utf-8-sig")
+            .replace("\r\n", "\n")
+            .replace("\r", "\n")
+        )
     # Not splitlines(): it also splits at characters that may be part of a label, such as U+2028.
     labels = [line.strip() for line in text.rstrip().split("\n")]
     first: dict[str, int] = {}
@@ -30,7 +37,7 @@ def read_labels(path: Path | str) -> tuple[str, ...]:
             raise InputError(f"{path} {reason}", source=str(path), hint=_HINT)
         if label in first:
             raise InputError(
-                f"{path} has the label {label!r} twice, in line {first[label]} and in line {number}",
+                f"{path} has the label {shown(label)} twice, in line {first[label]} and in line {number}",
                 source=str(path),
                 hint=_HINT,
             )

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
+from bcos_sdk._paths import expanded
 from bcos_sdk.contract import InputSpec
-from bcos_sdk.errors import InputError
+from bcos_sdk.errors import InputError, shown
 from bcos_sdk.registry._label_files import read_labels
 from bcos_sdk.registry._variants import merge
 from bcos_sdk.registry.schema import LabelSet, ModelSpec, load_labels
@@ -29,7 +30,7 @@ def complete_entry(fields: Fields, folder: Path, bases: Mapping[str, ModelSpec])
     if isinstance(labels, dict):
         complete["labels"] = _labels_of(labels, folder)
     if isinstance(weights, dict) and isinstance(weights.get("file"), str):
-        complete["weights"] = weights | {"file": folder / Path(weights["file"]).expanduser()}
+        complete["weights"] = weights | {"file": folder / expanded(weights["file"], origin="weights.file")}
         complete |= _classes_of(fields, complete)
     return complete
 
@@ -53,7 +54,7 @@ def _with_base(fields: Fields, bases: Mapping[str, ModelSpec]) -> Fields:
     name = fields["base"]
     base = bases.get(name) if isinstance(name, str) else None
     if base is None:
-        raise ValueError(f"base: {name!r} is not a built-in model; `bcos-sdk models` lists them")
+        raise ValueError(f"base: {shown(name)} is not a built-in model; `bcos-sdk models` lists them")
     inherited: Fields = {
         "description": f"{name}, changed",
         "input": _input_of(base, fields.get("input")).model_dump(),
@@ -77,6 +78,6 @@ def _labels_of(labels: Fields, folder: Path) -> tuple[str, ...]:
     if labels.keys() != {"file"} or not isinstance(labels["file"], str):
         raise ValueError("labels: must be a label set, a list of names, or {file: PATH}")
     try:
-        return read_labels(folder / Path(labels["file"]).expanduser())
+        return read_labels(folder / expanded(labels["file"], origin="labels.file"))
     except InputError as error:
         raise ValueError(f"labels.file: {error.message}") from error

@@ -12,7 +12,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bcos_sdk.errors import RegistryError, UnknownModelError
+from bcos_sdk._paths import expanded
+from bcos_sdk._untrusted import read_bounded, typed_errors
+from bcos_sdk.errors import InputError, RegistryError, UnknownModelError, shown
 from bcos_sdk.registry._derive import readable_faults
 from bcos_sdk.registry._own_entries import complete_entry
 from bcos_sdk.registry._strict_yaml import parse_yaml
@@ -24,6 +26,8 @@ __all__ = ["REGISTRY_VARIABLE", "Registry", "builtin_registry", "load_registry",
 SCHEMA_VERSION = 1
 REGISTRY_VARIABLE = "BCOS_SDK_REGISTRY"
 _BUILT_IN = "models.yaml"
+_LARGEST_FILE = 1 << 20
+_MOST_MODELS = 1000
 
 
 class Registry(Mapping[str, ModelSpec]):
@@ -65,7 +69,9 @@ def model_registry(*paths: Path | str) -> Registry:
     depend on the order of the files what the name means. A file that is given twice is read once.
     """
     listed = [part for part in os.environ.get(REGISTRY_VARIABLE, "").split(os.pathsep) if part.strip()]
-    own = {path.resolve(): path for path in (Path(part).expanduser() for part in (*listed, *paths))}
+    own = {
+        _identity(path): path for path in (expanded(os.fspath(part), origin="a registry") for part in (*listed, *paths))
+    }
     if not own:
         return builtin_registry()
     models: dict[str, ModelSpec] = dict(builtin_registry())
@@ -87,11 +93,17 @@ def load_registry(path: Path | str) -> Registry:
     An entry may also have `base`, the name of a built-in model whose architecture and input it changes, and files of
     its own: `labels: {file: …}` and `weights: {file: …}`, relative to the registry file.
     """
+    with typed_errors(lambda reason: RegistryError(f"cannot read {path}: {reason}", source=str(path))):
+        text = read_bounded(Path(path), _LARGEST_FILE, pipes=True).decode("utf-8")
+    return _parse(text, source=str(path), folder=_identity(Path(path)).parent)
+
+
+def _identity(path: Path) -> Path:
+    """The same path for two names of a file. Reading the file reports what is wrong with the path."""
     try:
-        text = Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RegistryError(f"cannot read {path}: {error}", source=str(path)) from error
-    return _parse(text, source=str(path), folder=Path(path).resolve().parent)
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError):  # RuntimeError: a symbolic link that leads to itself
+        return path
 
 
 def _parse(text: str, *, source: str, folder: Path | None) -> Registry:
@@ -103,8 +115,10 @@ def _parse(text: str, *, source: str, folder: Path | None) -> Registry:
         try:
             named_fields = list(variants(key, entry))
         except (ValueError, RecursionError) as error:  # RecursionError: aliases can nest deeper than the text
-            problems.append(f"models.{key}.matrix: {error}")
+            problems.append(f"models.{shown(key, quote=False)}.matrix: {shown(error, quote=False)}")
             continue
+        if len(models) + len(named_fields) > _MOST_MODELS:
+            raise RegistryError(f"{source} has more than {_MOST_MODELS:,} models", source=source)
         for name, fields in named_fields:
             if name in models:
                 problems.append(f"models.{key}: the name {name!r} is used twice")
@@ -116,8 +130,9 @@ def _parse(text: str, *, source: str, folder: Path | None) -> Registry:
                     models[name] = ModelSpec.model_validate({"name": name, **complete})
                 except ValidationError as error:
                     problems += readable_faults(error, f"models.{name}")
-                except ValueError as error:
-                    problems.append(f"models.{name}.{error}")
+                except (ValueError, InputError) as error:
+                    reason = error.message if isinstance(error, InputError) else str(error)
+                    problems.append(f"models.{name}.{shown(reason, quote=False, most=500)}")
     if problems:
         raise RegistryError(f"{source} has faulty keys:", source=source, problems=tuple(problems))
     return Registry(models)
@@ -129,15 +144,17 @@ def _check_document(document: Any, source: str) -> None:
         problems.append("(top level): must be a mapping with the keys 'schema' and 'models'")
     else:
         if document.get("schema") != SCHEMA_VERSION:
-            problems.append(f"schema: must be {SCHEMA_VERSION}, got {document.get('schema')!r}")
+            problems.append(f"schema: must be {SCHEMA_VERSION}, got {shown(document.get('schema'))}")
         if not isinstance(document.get("models"), dict):
             problems.append("models: must be a mapping from name to model")
         else:
             problems += [
-                f"models.{name}: must be a mapping, and its key a string"
+                f"models.{shown(name, quote=False)}: must be a mapping, and its key a string"
                 for name, entry in document["models"].items()
                 if not (isinstance(name, str) and isinstance(entry, dict))
             ]
-        problems += [f"{key}: unknown key" for key in document.keys() - {"schema", "shared", "models"}]
+        problems += [
+            f"{shown(key, quote=False)}: unknown key" for key in document.keys() - {"schema", "shared", "models"}
+        ]
     if problems:
         raise RegistryError(f"{source} is not a model registry:", source=source, problems=tuple(problems))

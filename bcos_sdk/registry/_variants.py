@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+from bcos_sdk.errors import shown
+
 __all__ = ["merge", "variants"]
 
 Fields = dict[str, Any]
 
+_MOST_VARIANTS = 1000
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
@@ -39,22 +43,24 @@ def _check_matrix(pattern: str, axes: Any) -> None:
         raise ValueError("must map each {placeholder} of the name to its values")
     for axis, values in axes.items():
         if not (isinstance(values, dict) and values):
-            raise ValueError(f"{axis!r} must map at least one value to the fields that it sets")
+            raise ValueError(f"{shown(axis)} must map at least one value to the fields that it sets")
         for value, fields in values.items():
             if not isinstance(fields, dict):
-                raise ValueError(f"{axis!r}: the fields of the value {str(value)!r} must be a mapping")
+                raise ValueError(f"{shown(axis)}: the fields of the value {shown(str(value))} must be a mapping")
     placeholders = _PLACEHOLDER.findall(pattern)
     for name in placeholders:
         if name not in axes:
             raise ValueError(f"the name has the placeholder {{{name}}}, but the matrix has no such axis")
     for axis in axes:
         if axis not in placeholders:
-            raise ValueError(f"the axis {axis!r} is not a {{placeholder}} of the name")
+            raise ValueError(f"the axis {shown(axis)} is not a {{placeholder}} of the name")
+    if math.prod(map(len, axes.values())) > _MOST_VARIANTS:
+        raise ValueError(f"its axes multiply to more than {_MOST_VARIANTS:,} models")
 
 
 def _fill_in(pattern: str, combination: dict[str, Any]) -> str:
     # str.format would read {0} as a position and {a.b} as an attribute, but axes may have such names.
-    return _PLACEHOLDER.sub(lambda placeholder: str(combination[placeholder[1]]), pattern)
+    return _PLACEHOLDER.sub(lambda placeholder: shown(combination[placeholder[1]], quote=False), pattern)
 
 
 def merge(below: Fields, above: Fields) -> Fields:

@@ -5,17 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import numpy as np
-from pydantic import ValidationError
-
 from bcos_sdk._logs import log
-from bcos_sdk.errors import InputError, first_faults
+from bcos_sdk._untrusted import open_to_read, parse_json, read_arrays, typed_errors
+from bcos_sdk.errors import InputError
 from bcos_sdk.results._explanation import Explanation
 from bcos_sdk.results._kinds import Result, result_of
 
@@ -26,17 +22,7 @@ OnDamage = Literal["raise", "skip"]
 _KIND_OF_FIELD = {"classes": "Prediction", "explanations": "Explained", "code": "Failure"}
 """The field by which a result is told from the others."""
 _METADATA = "metadata"
-_UNREADABLE = (
-    OSError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    EOFError,
-    MemoryError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-"""What numpy raises for files that are no archive of arrays, or a damaged one."""
+_LARGEST_ARRAY = 1 << 30
 
 
 def read_results(path: str | os.PathLike[str], *, on_error: OnDamage = "raise") -> Iterator[Result]:
@@ -65,19 +51,16 @@ def read_explanation(path: str | os.PathLike[str]) -> Explanation:
     or if it is not their certificate.
     """
     source = str(path)
-    try:
-        with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files if name != _METADATA}
-            document = json.loads(str(file[_METADATA]))
+    with typed_errors(lambda reason: _not_an_explanation(source, reason)):
+        try:
+            opened = open_to_read(Path(path))
+        except FileNotFoundError:
+            hint = "Pass the path of an .npz file."
+            raise InputError(f"there is no file {source}", source=source, hint=hint) from None
+        with opened as file:
+            arrays = read_arrays(file, largest=_LARGEST_ARRAY)
+        document = parse_json(str(arrays.pop(_METADATA)))
         explanation = Explanation.model_validate({**document, "arrays": arrays})
-    except ValidationError as error:
-        raise _not_an_explanation(source, first_faults(error)) from None
-    except FileNotFoundError:
-        raise InputError(f"there is no file {source}", source=source, hint="Pass the path of an .npz file.") from None
-    except KeyError as error:
-        raise _not_an_explanation(source, f"it has no entry {error}") from None
-    except _UNREADABLE as error:
-        raise _not_an_explanation(source, str(error)) from None
     explanation.require_complete()
     return explanation
 
@@ -124,11 +107,9 @@ def _last_lines(path: Path) -> dict[str | None, int]:
 
 def _document(line: bytes) -> dict[str, Any]:
     try:
-        document = json.loads(line)
+        document = parse_json(line)
     except json.JSONDecodeError:
         raise ValueError("it is no JSON" if line.endswith(b"\n") else "it is incomplete") from None
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
     if not isinstance(document, dict):
         raise ValueError("it is no JSON object")
     return document

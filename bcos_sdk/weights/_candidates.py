@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["Candidate", "averaged_elsewhere", "find_candidates"]
+from bcos_sdk.errors import CheckpointError, shown
+
+__all__ = ["Candidate", "averaged_elsewhere", "candidates_in", "find_candidates", "may_contain", "tensor_dicts"]
 
 State = Mapping[str, Tensor]
 
 _DEEPEST_NESTING = 3
+_MOST_ENTRIES = 100_000
+"""Entries of all dicts that are searched. A dict that is in several places counts each time."""
 _PREFIXES_TRIED = 4  # enough for a model, its average, and one wrapper of each
 # torch.compile, FSDP and activation checkpointing add a part to the keys of every module that they wrap, at any depth.
 _WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
@@ -70,14 +74,26 @@ def find_candidates(checkpoint: Mapping[str, Any], wanted: State) -> list[Candid
     If all wanted keys begin with the same part (`0.` of a network in a Sequential), the file may lack it. A dict
     without any wanted key becomes one candidate with its keys unchanged, so that an error can describe it.
     """
+    return candidates_in(tensor_dicts(checkpoint), wanted)
+
+
+def may_contain(tensors: State, wanted: State) -> bool:
+    """Whether the dict can have all wanted keys under some prefix. This is fast, and sometimes true for too many."""
+    first = next(iter(wanted), "").removeprefix(_shared_part(wanted))
+    return len(tensors) >= len(wanted) and any(key.endswith(first) for key in tensors)
+
+
+def candidates_in(dicts: Iterable[tuple[str, dict[str, Tensor]]], wanted: State) -> list[Candidate]:
+    """`find_candidates` in these dicts of tensors, each with its path in the checkpoint."""
     candidates = []
     outer = _shared_part(wanted)
-    for where, tensors in _tensor_dicts(checkpoint):
+    most_parts = max((key.count(".") + 1 for key in wanted), default=0)
+    for where, tensors in dicts:
         found = [
             (prefix, added)
             for added in dict.fromkeys(("", outer))
             for prefix, _ in Counter(
-                key[:cut] for key in tensors for cut in _cuts(key) if added + key[cut:] in wanted
+                key[:cut] for key in tensors for cut in _cuts(key, most_parts) if added + key[cut:] in wanted
             ).most_common(_PREFIXES_TRIED)
         ]
         for prefix, added in found or [("", "")]:
@@ -91,7 +107,7 @@ def averaged_elsewhere(checkpoint: Mapping[str, Any], taken: Candidate) -> str |
 
     Scalars, such as a decay or a number of steps, are not weights and are ignored.
     """
-    for where, tensors in _tensor_dicts(checkpoint):
+    for where, tensors in tensor_dicts(checkpoint):
         for key, tensor in tensors.items():
             name = where + key
             elsewhere = not (name.startswith(taken.where) and name[len(taken.where) :] in taken.tensors)
@@ -131,19 +147,39 @@ def _shared_part(wanted: State) -> str:
     return f"{first.pop()}." if len(first) == 1 else ""
 
 
-def _cuts(key: str) -> list[int]:
-    """Return the possible lengths of a prefix of the key: 0, and after each dot."""
-    return [0, *(match.end() for match in re.finditer(r"\.", key))]
+def _cuts(key: str, most_parts: int) -> list[int]:
+    """Return the possible lengths of a prefix of the key, 0 or up to a dot, that leave at most so many parts."""
+    cuts = [len(key)]
+    while len(cuts) <= most_parts and cuts[-1] > 0:
+        cuts.append(key.rfind(".", 0, cuts[-1] - 1) + 1)
+    return cuts[:0:-1]
 
 
-def _tensor_dicts(node: Any, where: str = "", depth: int = 0) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    if not isinstance(node, Mapping) or depth > _DEEPEST_NESTING:
-        return
-    tensors = {key: item for key, item in node.items() if isinstance(item, Tensor) and not item.is_nested}
-    if tensors and all(isinstance(key, str) for key in tensors):
-        yield where, _unwrapped(tensors)
-    for key, value in node.items():
-        yield from _tensor_dicts(value, f"{where}{key}.", depth + 1)
+def tensor_dicts(checkpoint: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """Every dict of tensors in the checkpoint, with its path. A `CheckpointError` if there are too many entries.
+
+    Dicts may be shared: a small file can have a dict in very many places.
+    """
+    waiting: list[tuple[str, Mapping[Any, Any], int]] = [("", checkpoint, 0)]
+    entries = 0
+    while waiting:
+        where, node, depth = waiting.pop()
+        entries += len(node)
+        if entries > _MOST_ENTRIES:
+            raise CheckpointError(
+                f"the weights file has more than {_MOST_ENTRIES:,} entries in nested dicts",
+                hint="Save only the weights: torch.save(model.state_dict(), path).",
+            )
+        tensors = {key: item for key, item in node.items() if isinstance(item, Tensor) and not item.is_nested}
+        if tensors and all(isinstance(key, str) for key in tensors):
+            yield where, _unwrapped(tensors)
+        if depth < _DEEPEST_NESTING:
+            inner = [
+                (f"{where}{shown(key, quote=False)}.", item, depth + 1)
+                for key, item in node.items()
+                if isinstance(item, Mapping)
+            ]
+            waiting += reversed(inner)
 
 
 def _unwrapped(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -6,17 +6,19 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from bcos_sdk._logs import log
 from bcos_sdk.errors import CheckpointError, WeightsMismatchError
 from bcos_sdk.registry import ModelSpec, model_registry
-from bcos_sdk.weights._candidates import Candidate, averaged_elsewhere, find_candidates
+from bcos_sdk.weights._candidates import Candidate, averaged_elsewhere, candidates_in, may_contain, tensor_dicts
 from bcos_sdk.weights._classifier import shapes_of
 
 __all__ = ["at_key", "choose", "fill", "fine_tuned_as", "mismatch", "no_tensors"]
 
 _NAMES_SHOWN = 5
+_MOST_COMPARED = 20_000
+"""Tensors of a checkpoint that is compared with all models of the registry, to say which ones fit."""
 
 
 def at_key(complete: Sequence[Candidate], key: str | None, source: str) -> list[Candidate]:
@@ -109,8 +111,12 @@ def mismatch(
     ]:
         if keys:
             lines.append(f"  {title} ({len(keys)}): {_shortened(keys)}")
-    fits, others = _models_that_fit(checkpoint)
+    dicts = list(tensor_dicts(checkpoint))
+    few = sum(len(tensors) for _, tensors in dicts) <= _MOST_COMPARED
+    fits, others = _models_that_fit(dicts) if few else ((), [])
     hint = f"The weights fit {_shortened(fits)}." if fits else "The weights fit no model of the registry."
+    if not few:
+        hint = f"Save only the weights: the file has more than {_MOST_COMPARED:,} tensors."
     if others and not fits:
         fine_tuned, classes = others[0]
         hint = fine_tuned_as(fine_tuned, classes, source)
@@ -136,12 +142,14 @@ def fine_tuned_as(name: str, classes: int, source: str) -> str:
     )
 
 
-def _models_that_fit(checkpoint: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, int]]]:
+def _models_that_fit(
+    dicts: Sequence[tuple[str, dict[str, Tensor]]],
+) -> tuple[tuple[str, ...], list[tuple[str, int]]]:
     """The registry models whose weights the checkpoint contains, and those with another number of classes."""
     exact: list[str] = []
     others: list[tuple[str, int]] = []
     for name, spec in model_registry().items():
-        classes = _classes_that_fit(checkpoint, spec)
+        classes = _classes_that_fit(dicts, spec)
         if spec.architecture.classes in classes:
             exact.append(name)
         elif classes:
@@ -149,11 +157,12 @@ def _models_that_fit(checkpoint: Mapping[str, Any]) -> tuple[tuple[str, ...], li
     return tuple(exact), others
 
 
-def _classes_that_fit(checkpoint: Mapping[str, Any], spec: ModelSpec) -> list[int]:
+def _classes_that_fit(dicts: Sequence[tuple[str, dict[str, Tensor]]], spec: ModelSpec) -> list[int]:
     shapes = shapes_of(spec.architecture)
+    plausible = [(where, tensors) for where, tensors in dicts if may_contain(tensors, shapes.state)]
     return [
         classes
-        for candidate in find_candidates(checkpoint, shapes.state)
+        for candidate in candidates_in(plausible, shapes.state)
         if (classes := shapes.classes_of(candidate.tensors))
         and Candidate.of(candidate.where, candidate.tensors, shapes.with_classes(classes)).complete
     ]

@@ -11,6 +11,7 @@ from bcos_sdk.weights._stand_ins import StandIn
 __all__ = ["find_labels"]
 
 _PLACES = ("hyper_parameters", "hparams", "config", "args", "meta")
+_LONGEST_INDEX = 18
 _KEYS = ("labels", "class_names", "classes", "class_to_idx", "idx_to_class", "id2label", "label2id")
 
 
@@ -53,17 +54,22 @@ def _in_order(value: Any) -> tuple[str, ...] | None:
         return tuple(value)
     if not isinstance(value, Mapping) or not value:
         return None
-    if all(isinstance(name, str) for name in value.values()):
-        value = {name: index for index, name in value.items()} if len(set(value.values())) == len(value) else {}
-    by_index = {_index(index): name for name, index in value.items()}
-    if not by_index or sorted(by_index, key=str) != sorted(range(len(value)), key=str):
-        return None
-    names = tuple(by_index[index] for index in range(len(value)))
-    return names if all(isinstance(name, str) for name in names) else None
+    names_are_values = all(isinstance(name, str) for name in value.values())
+    by_index: dict[int, str] = {}
+    for key, item in value.items():
+        index, name = (key, item) if names_are_values else (item, key)
+        number = _index(index)
+        if number is None or number >= len(value) or not isinstance(name, str):
+            return None
+        by_index[number] = name
+    return tuple(by_index[number] for number in range(len(value))) if len(by_index) == len(value) else None
 
 
-def _index(value: Any) -> Any:
-    return int(value) if isinstance(value, str) and value.isdecimal() else value
+def _index(value: Any) -> int | None:
+    """The index of a class, also as text; None if it is something else."""
+    if isinstance(value, str) and value.isdecimal() and len(value) <= _LONGEST_INDEX:
+        return int(value)
+    return value if type(value) is int and value >= 0 else None
 
 
 def _problem(names: tuple[str, ...], classes: int) -> str | None:

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 from bcos_sdk._files import atomic_write
+from bcos_sdk._untrusted import parse_json, read_bounded
 
 __all__ = ["Announcement"]
 
 _NAME = ".bcos-sdk.writing"
+_LARGEST_FILE = 16 << 20
 
 
 class Announcement:
@@ -26,9 +28,9 @@ class Announcement:
     def read(self) -> tuple[str, tuple[str, ...]]:
         """The image and its files; an empty name and no files if nothing is announced."""
         try:
-            document = json.loads(self._path.read_text("utf-8"))
+            document = parse_json(read_bounded(self._path, _LARGEST_FILE))
             return str(document["name"]), tuple(map(str, document["files"]))
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        except (OSError, ValueError, TypeError, KeyError):
             return "", ()
 
     def clear(self) -> None:

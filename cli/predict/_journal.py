@@ -13,6 +13,7 @@ from typing_extensions import Self
 
 from bcos_sdk._files import append_to, atomic_write
 from bcos_sdk._plain_text import plain_json
+from bcos_sdk._untrusted import open_to_read, parse_json
 from bcos_sdk.cli._terminal import print_message
 from bcos_sdk.errors import first_faults
 
@@ -21,6 +22,7 @@ __all__ = ["DamageReport", "Journal"]
 _INCOMPLETE = "it is incomplete"
 """The reason why the last line is damaged if the process was killed or the disk was full."""
 _MOST_REPORTED = 10
+_LONGEST_LINE = 64 << 20
 
 
 class _Named(Protocol):
@@ -57,10 +59,11 @@ class Journal(Generic[Line]):
         """Yield all valid lines in their order. `report(path, line number, reason)` is called for each damaged line."""
         if not self._path.exists():
             return
-        with self._path.open("rb") as file:
-            for number, text in enumerate(file, 1):
+        with open_to_read(self._path) as file:
+            for number, text in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), 1):
                 self._lines += 1
-                place, complete = self._end, text.endswith(b"\n")
+                # The rest of a line that is too long counts as another line.
+                place, complete = self._end, text.endswith(b"\n") or len(text) == _LONGEST_LINE
                 try:
                     line = self._parse(text)
                 except ValueError as error:
@@ -134,10 +137,7 @@ class Journal(Generic[Line]):
 
     def _parse(self, text: bytes) -> Line:
         """Raise a `ValueError` if this is no valid line."""
-        try:
-            return self._kind.model_validate(json.loads(text))
-        except RecursionError:
-            raise ValueError("it is nested too deeply") from None
+        return self._kind.model_validate(parse_json(text))
 
     def _write(self, text: bytes) -> None:
         assert self._file is not None

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from bcos_sdk._untrusted import open_to_read
 from bcos_sdk.errors import InputError
 
 __all__ = ["names_in_file", "names_on_stdin"]
 
 _CHUNK = 1 << 16
+_LONGEST_NAME = 1 << 16
 _UTF8_MARK, _UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 _IMAGE_MARKS = {
     "a JPEG image": (b"\xff\xd8\xff",),
@@ -31,11 +33,11 @@ def names_on_stdin(*, null: bool) -> Iterator[str]:
 def names_in_file(path: Path, *, null: bool) -> Iterator[str]:
     """The names that a file lists."""
     try:
-        with path.open("rb") as file:
+        with open_to_read(path, pipes=True) as file:
             yield from _names(file, str(path), null)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: the name has a null byte
         raise InputError(
-            f"cannot read the list {path}: {error.strerror}",
+            f"cannot read the list {path}: {getattr(error, 'strerror', None) or error}",
             source=str(path),
             hint="Pass @FILE with the path of a text file that has one image path per line.",
         ) from error
@@ -51,7 +53,11 @@ def _names(file: IO[bytes], place: str, null: bool) -> Iterator[str]:
             _refuse_what_is_no_list(chunk, place, null)
             chunk = chunk if null else chunk.removeprefix(_UTF8_MARK)
             first = False
+        if null and not chunk.strip(b"\0"):  # such as /dev/zero
+            raise _no_list(place, "binary data")
         *complete, rest = (rest + chunk).split(separator)
+        if len(rest) > _LONGEST_NAME:
+            raise _no_list(place, f"text with a line of more than {_LONGEST_NAME:,} bytes")
         yield from _decoded(complete, place, null)
     yield from _decoded([rest], place, null)
 

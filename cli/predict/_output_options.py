@@ -59,8 +59,14 @@ class OutputOptions:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
     def refuse_record(self) -> None:
-        """Raise an error if the folder has a record, and it is not said what to do with it."""
+        """Raise an error if the folder has a record that is no file, or for which it is not said what to do with it."""
         path = self.folder / RESULTS
+        if path.exists() and not path.is_file():
+            raise OutputExistsError(
+                f"{path} is not a regular file, so it is not the record of a run",
+                source=str(self.folder),
+                hint="Remove it, or choose another --out.",
+            )
         if self.start is Start.NEW and path.exists() and path.stat().st_size:
             raise OutputExistsError(
                 f"{self.folder} has the record of an earlier run, {RESULTS}",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path, PurePosixPath
 
+from bcos_sdk._untrusted import open_to_read, parse_json
 from bcos_sdk.cli.predict._announcement import Announcement
 from bcos_sdk.cli.predict._output_names import RESULTS
 
 __all__ = ["OwnFiles"]
+
+_LONGEST_LINE = 64 << 20
 
 
 class OwnFiles:
@@ -44,8 +46,8 @@ def _files_listed_in(folder: Path) -> frozenset[str]:
     """The files that the record in this folder lists. Other lines are ignored: the file may not be ours."""
     found: set[str] = set()
     try:
-        with (folder / RESULTS).open("rb") as lines:
-            for line in lines:
+        with open_to_read(folder / RESULTS) as file:
+            for line in iter(lambda: file.readline(_LONGEST_LINE), b""):
                 found.update(_files_of(folder, line))
     except OSError:  # there is no record, or it may not be read
         pass
@@ -55,10 +57,10 @@ def _files_listed_in(folder: Path) -> frozenset[str]:
 
 def _files_of(folder: Path, line: bytes) -> list[str]:
     try:
-        record = json.loads(line)
+        record = parse_json(line)
         place = folder / PurePosixPath(record["name"]).parent
         return [str(place / PurePosixPath(file).name) for file in record["files"]]
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         return []
 
 

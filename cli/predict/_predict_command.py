@@ -26,6 +26,7 @@ __all__ = ["predict"]
 
 
 _MODEL_VARIABLE = "BCOS_SDK_MODEL"
+_LONGEST_INDEX = 18
 _DEFAULT_OUT = Path("bcos-out")
 _FORMATS = click.Choice(["text", "jsonl", "csv", "parquet"])
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -206,4 +207,5 @@ def _choose_model(model: str | None) -> tuple[str | Path, str]:
 
 
 def _target(text: str, labels: tuple[str, ...]) -> int | str:
-    return int(text) if text.isdecimal() and text not in labels else text
+    is_index = text.isdecimal() and len(text) <= _LONGEST_INDEX and text not in labels
+    return int(text) if is_index else text

@@ -6,8 +6,6 @@ with the module and both are wrong. Only figures from the user's own code can sh
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from bcos_sdk._untrusted import open_to_read, read_arrays, typed_errors
 from bcos_sdk.contract import GraphPrecision, InputSpec
 from bcos_sdk.errors import ExpectationError, InputError
 from bcos_sdk.exporters.verify._diagnosis import explain_difference
@@ -30,6 +29,7 @@ __all__ = ["Agreement", "Expectation", "Expected", "read_expectation"]
 Expected: TypeAlias = "Expectation | Path | str | Mapping[str, npt.ArrayLike]"
 _Array: TypeAlias = npt.NDArray[Any]
 
+_LARGEST_ARRAY = 1 << 30
 # Two correct implementations in float32 differ by 1e-6 to 1e-5 of the spread of the logits. A GPU convolves in TF32 by
 # default (11 bits), which gives up to about 1e-3. A graph in fp16 may differ from torch by 2e-2 (see the limits of
 # `Trial`). A wrong bias, temperature or resize changes logits by much more than that, but a wrong epsilon may not: so
@@ -174,17 +174,11 @@ def read_expectation(expected: Expected) -> Expectation:
 
 
 def _read_npz(path: Path) -> Mapping[str, Any]:
-    try:
-        with path.open("rb") as file:
-            is_archive = zipfile.is_zipfile(file)
-        if not is_archive:  # numpy's own message advises to load a pickle
-            raise InputError(f"{path} is not an .npz file", source=str(path), hint=_HOW)
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in ("image", "logits") if name in archive}
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error}", source=str(path), hint=_HOW) from error
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path} is damaged, or holds objects", source=str(path), hint=_HOW) from error
+    def unreadable(reason: str) -> InputError:
+        return InputError(f"cannot read {path} as an .npz file of arrays: {reason}", source=str(path), hint=_HOW)
+
+    with typed_errors(unreadable), open_to_read(path) as file:
+        return read_arrays(file, largest=_LARGEST_ARRAY)
 
 
 def _run_module(module: nn.Module, encoded: _Array) -> _Array:

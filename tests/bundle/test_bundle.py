@@ -53,7 +53,7 @@ def manifest() -> Manifest:
         versions={"bcos-sdk": "0"},
         rewrites={},
         parity=(),
-        parity_limits={"weights": 1e-4},
+        parity_limits={"logits": 1e-5, "weights": 1e-4},
     )
 
 

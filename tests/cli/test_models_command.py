@@ -177,7 +177,7 @@ def test_the_exports_of_the_store_are_listed(store: Path) -> None:
     assert rows[3][1:5] == ["small", "7", "20×28", "fp32"]
     assert rows[1][1] == "unreadable"
     assert f"3 exports in {store}" in result.stderr
-    assert "damaged: cannot read the manifest" in result.stderr
+    assert "has a manifest of version None" in result.stderr
 
 
 def test_the_list_of_exports_as_json(store: Path) -> None:
@@ -186,7 +186,7 @@ def test_the_list_of_exports_as_json(store: Path) -> None:
     assert (named["name"], named["path"], named["classes"]) == ("resnet18", str(store / "resnet18"), 7)
     assert (named["bytes"], named["labels"], nameless["labels"]) == (size, True, False)
     assert (named["problem"], damaged["model"]) == (None, None)
-    assert "cannot read the manifest" in damaged["problem"]
+    assert "has a manifest of version None" in damaged["problem"]
 
 
 def test_an_empty_store_is_an_empty_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

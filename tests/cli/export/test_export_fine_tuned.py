@@ -177,7 +177,7 @@ def test_classes_without_names_are_said() -> None:
         (["--weights", "mine.pth", "--classes", 5], "This looks like a fine-tuned cifar10_plain9_b2-nomaxout with 7"),
         (["--weights", "mine.pth", "--labels", "five.txt"], "five.txt has 5 labels, but mine.pth has 7 classes"),
         (["--weights", "mine.pth", "--expect", "none.npz"], "cannot read none.npz"),
-        (["--weights", "mine.pth", "--expect", "labels.txt"], "labels.txt is not an .npz file"),
+        (["--weights", "mine.pth", "--expect", "labels.txt"], "cannot read labels.txt as an .npz file"),
         (["--weights", "mine.pth", "--set", "widths=[8]", "--set", "strides=[1]"], "does not contain the weights"),
     ],
 )
