@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
+from bcos_sdk._files import open_without_blocking
 from bcos_sdk.errors import BcosError, first_faults, shown
 
 __all__ = ["open_to_read", "parse_json", "read_arrays", "read_bounded", "typed_errors"]
 
-_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 _MOST_MEMBERS = 64
 _HEADER = 4096
 """Bytes of an array file besides its values."""
@@ -61,19 +61,17 @@ def open_to_read(path: Path, *, pipes: bool = False) -> IO[bytes]:
 
     A pipe that nobody writes to counts as empty. Opening it does not block.
     """
-    descriptor = os.open(path, _FLAGS)
+    file = open_without_blocking(path)
     try:
-        kind = os.fstat(descriptor).st_mode
-        if stat.S_ISDIR(kind):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(kind) and not (pipes and (stat.S_ISFIFO(kind) or os.isatty(descriptor))):
+        kind = os.fstat(file.fileno()).st_mode
+        if not stat.S_ISREG(kind) and not (pipes and (stat.S_ISFIFO(kind) or file.isatty())):
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         if hasattr(os, "O_NONBLOCK"):
-            os.set_blocking(descriptor, True)
-        return open(descriptor, "rb")  # noqa: PTH123 - it is a descriptor
+            os.set_blocking(file.fileno(), True)
     except BaseException:
-        os.close(descriptor)
+        file.close()
         raise
+    return file
 
 
 def read_bounded(path: Path, largest: int, *, pipes: bool = False) -> bytes:

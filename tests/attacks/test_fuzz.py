@@ -32,7 +32,7 @@ def test_a_finding_has_a_typed_error(finding: str) -> None:
     attempt(TARGETS[Path(finding).parent.name], (CORPUS / finding).read_bytes())
 
 
-@no_attack
+@attack("files", "random hostile inputs of a reader", before="some readers raised other exceptions")
 @EACH_TARGET
 def test_hostile_inputs_have_typed_errors(name: str) -> None:
     target = TARGETS[name]
