@@ -1,4 +1,4 @@
-"""Native objects in a forked child. A runtime waits for its threads when an object is freed; a child does not have them."""
+"""Native objects in a forked child: a runtime that frees one may wait for its threads, which a child does not have."""
 
 from __future__ import annotations
 

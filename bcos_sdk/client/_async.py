@@ -51,8 +51,8 @@ class AsyncCalls(ABC):
     ) -> Any:
         """`predict` without blocking the event loop. If the task is cancelled, images that have not run are dropped.
 
-        The timeout holds in every case: if an iterator or a file of yours blocks, the call raises `DeadlineError` half a
-        second after the timeout. Until your code returns, it occupies one of 32 threads.
+        The timeout holds in every case: if an iterator or a file of yours blocks, the call raises `DeadlineError` half
+        a second after the timeout. Until your code returns, it occupies one of 32 threads.
         """
         return await self._in_thread(partial(self._predict, images, top_k, on_error), timeout)
 

@@ -30,7 +30,7 @@ logger = logging.getLogger("bcos_sdk")
 Floats = npt.NDArray[np.float32]
 
 _SECONDS_TO_STOP = 2.0
-"""How long to wait for a run that was told to stop. ONNX Runtime and OpenVINO stop after the operator that they compute."""
+"""How long to wait for a run that was told to stop. ONNX Runtime and OpenVINO stop after the current operator."""
 _SECONDS_BETWEEN_STOPS = 0.05
 _THREAD = "bcos-sdk-device"
 
@@ -135,6 +135,8 @@ class BatchRunner:
                 self._backend.device,
                 _THREAD,
             )
+        elif isinstance(self._ended.value, BcosError):
+            raise self._ended.value
 
     def _stop(self, ended: Pending) -> bool:
         """Drop all jobs and tell the running batch to stop. Return whether it did."""
@@ -190,7 +192,7 @@ class BatchRunner:
         self._running = []
 
     def _take(self) -> list[Job]:
-        """Move from the waiting to the running jobs the first job and later jobs of its kind that fit into the same batch."""
+        """Move the first job, and later jobs of its kind that fit into the same batch, from waiting to running."""
         with self._lock:
             self._drop_expired()
             taken: list[Job] = []
@@ -229,5 +231,6 @@ def queue_full() -> QueueFullError:
 @atexit.register
 def _exit() -> None:
     """End the runs of clients that were not closed: native code must not run while the interpreter exits."""
-    if any([runner.exit() for runner in list(_runners)]):
+    still_running = [runner for runner in list(_runners) if runner.exit()]
+    if still_running:
         leave_threads_alone()

@@ -1,8 +1,8 @@
 """The end of the process while a thread still runs native code that cannot be ended.
 
-The destructors of a runtime's libraries would free what the thread uses. And until Python 3.13 a thread that returns to the
-interpreter while it exits is unwound through C++ frames, which ends the process with `std::terminate`. Either way a
-program that was successful would crash at its end.
+The destructors of a runtime's libraries would free what the thread uses. And until Python 3.13 a thread that returns
+to the interpreter while it exits is unwound through C++ frames, which ends the process with `std::terminate`. Either
+way a program that was successful would crash at its end.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Ctrl-C may raise `KeyboardInterrupt` in a caller after any call that returns, also inside the Python code of
 `threading.Condition`, which then stays locked. `Event`, `Semaphore`, `Future` and `ThreadPoolExecutor` are built on it:
-one interrupt can block a worker for ever. Here, callers use only locks in a `with` statement, which releases them in every
-case, and `SimpleQueue`, whose operations are single steps. Nothing is locked while a caller waits.
+one interrupt can block a worker for ever. Here, callers use only locks in a `with` statement, which releases them in
+every case, and `SimpleQueue`, whose operations are single steps. Nothing is locked while a caller waits.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Task(NamedTuple):
 
 
 class _Crew:
-    """What the threads of one pool share. It has no reference to the pool, so that a forgotten pool ends its threads."""
+    """What the threads of one pool share. It does not refer to the pool, so that a forgotten pool ends its threads."""
 
     def __init__(self, most: int, name: str) -> None:
         self.name = name
@@ -121,7 +121,7 @@ def _run(task: _Task) -> None:
 
 
 class DaemonThreads:
-    """Runs calls in at most `most` threads, in order. Threads are started when all others are busy, the first one at once.
+    """Runs calls in at most `most` threads, in order. A thread is started when all others are busy, the first at once.
 
     The interpreter does not wait for these threads when it exits, so that a call that never returns cannot keep the
     process alive.

@@ -1,4 +1,4 @@
-"""Run a Python script in a process of its own, so that a hang or a crash is a failed test and not the end of the run."""
+"""Run a Python script in a process of its own, so that a hang or a crash fails one test and not the whole run."""
 
 from __future__ import annotations
 

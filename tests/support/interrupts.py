@@ -1,7 +1,7 @@
 """`KeyboardInterrupt` at a chosen point of a call: where Ctrl-C is really delivered, which is after a call returns.
 
-A trace function that raises would raise at points where no signal is ever delivered, for example before the `__exit__` of a
-`with` statement. So the trace function only sets the flag of SIGINT, and leaves it to the interpreter to deliver it.
+A trace function that raises would raise at points where no signal is ever delivered, for example before the `__exit__`
+of a `with` statement. So the trace function only sets the flag of SIGINT, and leaves it to the interpreter to deliver it.
 """
 
 from __future__ import annotations
@@ -69,4 +69,3 @@ def _trace(call: Callable[[], object], visit: Callable[[Point], object], folders
         call()
     finally:
         sys.settrace(None)
-
