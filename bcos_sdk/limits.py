@@ -45,8 +45,8 @@ class Limits(BaseModel):
     """Largest number of images in one `predict` or `explain`, which keep all results in memory; not for streams."""
 
     targets: PositiveInt = 1024
-    """Largest number of targets of one image. At 224 × 224 pixels each needs 0.2 MB, and 1.2 MB more with `weights=True`.
-    The default allows all classes of ImageNet."""
+    """Largest number of targets of one image. At 224 × 224 pixels each needs 0.2 MB, and 1.2 MB more with W(x). The
+    default allows all classes of ImageNet."""
 
     queue: PositiveInt = 256
     """Largest number of decoded images that wait for the device."""

@@ -16,6 +16,7 @@ PREPARE = """
     from bcos_sdk.testing import FakeClient
     from support.interrupts import interrupt, points_of
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may ignore it
     file = io.BytesIO()
     Image.fromarray(np.zeros((20, 20, 3), np.uint8)).save(file, "PNG")
     images = [file.getvalue()] * 4 + [np.zeros((20, 20, 3), np.uint8)]

@@ -1,7 +1,7 @@
 """`KeyboardInterrupt` at a chosen point of a call: where Ctrl-C is really delivered, which is after a call returns.
 
 A trace function that raises would raise at points where no signal is ever delivered, for example before the `__exit__`
-of a `with` statement. So the trace function only sets the flag of SIGINT, and leaves it to the interpreter to deliver it.
+of a `with` statement. So the trace function only sets the flag of SIGINT, and the interpreter delivers it.
 """
 
 from __future__ import annotations
