@@ -17,7 +17,7 @@ from typing import Any
 __all__ = ["Point", "interrupt", "points_of"]
 
 Point = tuple[CodeType, int]
-"""A call in some code: the code, and the offset of the instruction."""
+"""The beginning of a line, or a call: the code, and the offset of the instruction."""
 
 
 class _Fuse:
@@ -28,7 +28,7 @@ _set_flag = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("PyErr_SetInterrupt", cty
 
 
 def points_of(call: Callable[[], object], folders: tuple[str, ...]) -> list[Point]:
-    """Every call instruction that `call` executes in files whose path contains one of `folders`, in order."""
+    """Every line and call instruction that `call` executes in files whose path contains one of `folders`, in order."""
     seen: dict[Point, None] = {}
     _trace(call, lambda point: seen.setdefault(point), folders)
     return list(seen)
@@ -40,7 +40,10 @@ def interrupt(call: Callable[[], object], at: Point, folders: tuple[str, ...]) -
     alarm = weakref.ref(fuses[0], _set_flag)
 
     def burn(point: Point) -> object:
-        return fuses.pop() if point == at and fuses else None
+        if point != at or not fuses:
+            return None
+        sys.settrace(None)  # otherwise the flag would be delivered in the next call of the tracer
+        return fuses.pop()
 
     try:
         _trace(call, burn, folders)
@@ -58,10 +61,11 @@ def _trace(call: Callable[[], object], visit: Callable[[Point], object], folders
             if not any(folder in frame.f_code.co_filename for folder in folders):
                 return None
             frame.f_trace_opcodes = True
-        elif event == "opcode":
+        elif event in ("line", "opcode"):  # Python 3.13.0 does not report the instructions of every frame
             code, place = frame.f_code, frame.f_lasti
-            if dis.opname[code.co_code[place]].startswith("CALL"):
-                fuse = visit((code, place))  # noqa: F841
+            if event == "line" or dis.opname[code.co_code[place]].startswith("CALL"):
+                fuse = visit((code, place))
+                frame.f_trace_opcodes = fuse is None  # after a line comes its first instruction, even without tracing
         return trace
 
     sys.settrace(trace)
