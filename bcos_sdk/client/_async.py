@@ -136,7 +136,10 @@ class AsyncCalls(ABC):
             if len(self._async_calls) >= self._most_async_calls:
                 raise queue_full()
             if self._async_threads is None:
-                self._async_threads = DaemonThreads(_THREADS, "bcos-sdk-async")
+                try:
+                    self._async_threads = DaemonThreads(_THREADS, "bcos-sdk-async")
+                except RuntimeError:  # the system has no thread left
+                    raise queue_full() from None
             self._async_calls.add(answer)
             self._async_threads.submit(answer.run, call, deadline, pending=answer.pending)
 
