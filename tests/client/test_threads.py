@@ -79,7 +79,12 @@ def test_a_failed_call_does_not_end_its_thread() -> None:
 def test_cancelling_answers_everyone_who_waits() -> None:
     threads, go, begun = DaemonThreads(1, "test-cancel"), threading.Event(), threading.Event()
     ran: list[int] = []
-    running = threads.submit(lambda: (begun.set(), go.wait(60)))
+
+    def block() -> None:
+        begun.set()
+        go.wait(60)
+
+    running = threads.submit(block)
     waiting = threads.submit(ran.append, 1)
     assert begun.wait(60)
     threads.close()

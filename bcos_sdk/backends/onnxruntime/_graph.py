@@ -33,7 +33,8 @@ class SessionGraph(ABC):
         # A new object for each run: `terminate` of an earlier run must not end a later one. Both the attribute and the
         # frame of `_run` keep it alive while ONNX Runtime reads it.
         options = self._run_options = import_onnxruntime().RunOptions()
-        options.terminate = self._stopped  # read after the attribute is set, so that `stop` is never missed
+        if self._stopped:  # read after the attribute is set, so that `stop` is not missed
+            options.terminate = True
         try:
             return self._run(feed, outputs, options)
         except Exception as error:  # the errors of ONNX Runtime have no other common base
