@@ -23,7 +23,7 @@ it hangs; OpenVINO starts at most one per core."""
 
 
 class Limits(BaseModel):
-    """Bounds on each image (`bytes`, `pixels`, `formats`), on each call (`images`), and on the client (`queue`).
+    """Bounds on each image (`bytes`, `pixels`, `formats`, `targets`), each call (`images`) and the client (`queue`).
 
     For images from strangers use `Limits(decoding="isolated")`.
     """
@@ -67,6 +67,10 @@ class Limits(BaseModel):
 
     images: PositiveInt = 4096
     """Largest number of images in one `predict` or `explain`, which keep all results in memory; not for streams."""
+
+    targets: PositiveInt = 1024
+    """Largest number of targets of one image. At 224 × 224 pixels each needs 0.2 MB, and 1.2 MB more with W(x). The
+    default allows all classes of ImageNet."""
 
     queue: PositiveInt = 256
     """Largest number of decoded images that wait for the device."""

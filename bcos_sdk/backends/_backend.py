@@ -24,7 +24,7 @@ __all__ = ["Backend", "GraphBackend"]
 
 
 class Backend(Protocol):
-    """Runs one bundle on one device. Only one thread calls it at a time.
+    """Runs one bundle on one device. Only one thread calls it at a time, except `stop`.
 
     Every failure is a `BcosError`; it is an `OutOfMemoryError` if a smaller batch may help.
     """
@@ -43,6 +43,9 @@ class Backend(Protocol):
     def explain(self, images: Floats, targets: Integers, *, weights: bool) -> ExplainOutputs:
         """Images [B, 6, H, W] and targets [B, K] → logits and explanations; W(x) only with `weights`."""
 
+    def stop(self) -> None:
+        """End the run of another thread as soon as the runtime can, and refuse new ones. Does not wait."""
+
     def close(self) -> None:
         """Free the memory of the device. The backend cannot be used afterwards."""
 
@@ -55,7 +58,7 @@ class GraphBackend:
         self._device = device
         self._options = options or OpenOptions()
         self._graphs: dict[Path, Graph] = {}
-        self._closed = False
+        self._stopped = False
 
     @property
     def device(self) -> Device:
@@ -87,16 +90,21 @@ class GraphBackend:
         outputs = run(images, targets) if layout is Layout.GRID else explain_grid_by_rows(run, images, targets)
         return ExplainOutputs(**outputs)
 
+    def stop(self) -> None:
+        self._stopped = True
+        for graph in list(self._graphs.values()):  # a copy: the running thread may load another graph
+            graph.stop()
+
     def close(self) -> None:
-        self._closed = True
+        self._stopped = True
         for graph in self._graphs.values():
             graph.close()
         self._graphs.clear()
 
     def _graph(self, path: Path) -> Graph:
-        if self._closed:
-            raise ClientClosedError("this backend is closed")
-        if path not in self._graphs:
+        if path not in self._graphs and not self._stopped:
             runtime, index = self._device.runtime, self._device.index
             self._graphs[path] = runtime.open_graph(path, self._bundle, index, self._options)
+        if self._stopped:  # also while the graph was loaded
+            raise ClientClosedError("this backend is closed")
         return self._graphs[path]

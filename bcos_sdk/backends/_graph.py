@@ -46,6 +46,9 @@ class Graph(Protocol):
     def run(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> Arrays:
         """Return the named outputs as new arrays, which the caller owns. Every failure is a `BcosError`."""
 
+    def stop(self) -> None:
+        """Let a run in another thread fail as soon as the runtime can end it, and every later run. Does not wait."""
+
     def close(self) -> None:
         """Free the memory of the device. The graph cannot run afterwards."""
 

@@ -69,6 +69,9 @@ class SelfTestedBackend:
             self._test_once(self._test_explain, count, 1)
         return self._backend.explain(images, targets, weights=weights)
 
+    def stop(self) -> None:
+        self._backend.stop()
+
     def close(self) -> None:
         self._backend.close()
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Literal, TypeAlias, get_args
 
+from bcos_sdk.client._deadline import Deadline, deadline_exceeded
 from bcos_sdk.errors import ImageTooLargeError, InputError, shown
 from bcos_sdk.images import ImageSource, is_one_image
 from bcos_sdk.limits import MOST_THREADS
@@ -84,9 +85,17 @@ def image_collection(images: Any) -> Iterable[ImageSource]:
     return images
 
 
-def image_list(images: Any, limit: int) -> list[ImageSource]:
-    """Return the list of at most `limit` images. A single image becomes a list with one entry."""
-    listed = list(islice(image_collection(images), limit + 1))
+def image_list(images: Any, limit: int, deadline: Deadline) -> list[ImageSource]:
+    """Return the list of at most `limit` images. A single image becomes a list with one entry.
+
+    Raise `DeadlineError` if an iterator of the caller has not yielded all images before the deadline.
+    """
+    collection = image_collection(images)
+    listed: list[ImageSource] = []
+    for image in islice(collection, limit + 1):
+        listed.append(image)
+        if deadline.passed and not isinstance(collection, (list, tuple)):
+            raise deadline_exceeded("the iterable of images did not end within the timeout of the call")
     if len(listed) > limit:
         raise ImageTooLargeError(
             f"more than {limit:,} images in one call",

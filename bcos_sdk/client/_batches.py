@@ -2,43 +2,59 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
+import os
 import threading
+import time
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
 
 from bcos_sdk.backends import Backend
 from bcos_sdk.client._deadline import Deadline, deadline_exceeded
+from bcos_sdk.client._exit import leave_threads_alone
 from bcos_sdk.client._outcomes import as_outcome
+from bcos_sdk.client._threads import DaemonThreads, Pending, client_closed
 from bcos_sdk.contract import ExplainOutputs
-from bcos_sdk.errors import BcosError, ClientClosedError, QueueFullError
+from bcos_sdk.errors import BcosError, QueueFullError
 
-__all__ = ["BatchRunner", "Job", "client_closed", "queue_full"]
+__all__ = ["BatchRunner", "Job", "queue_full"]
+
+logger = logging.getLogger("bcos_sdk")
 
 Floats = npt.NDArray[np.float32]
+
+_SECONDS_TO_STOP = 2.0
+"""How long to wait for a run that was told to stop. ONNX Runtime and OpenVINO stop after the current operator."""
+_SECONDS_BETWEEN_STOPS = 0.05
+_THREAD = "bcos-sdk-device"
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
     """Encoded images of one call that run together, with the targets of each; no targets for a prediction.
 
-    The result of `done` is the outputs of these images, or the error for which they have no outputs.
+    The value of `done` is the outputs of these images, or the error for which they have no outputs.
     """
 
     images: list[Floats]
     targets: list[tuple[int, ...]] | None
     weights: bool
     deadline: Deadline
-    done: Future[Any] = field(default_factory=Future)
+    done: Pending = field(default_factory=Pending)
 
     @property
     def kind(self) -> tuple[int, bool]:
         """Targets per image, and whether W(x) is fetched. Jobs can share a batch if both are equal."""
         return (len(self.targets[0]) if self.targets else 0), self.weights
+
+
+_runners: WeakSet[BatchRunner] = WeakSet()
 
 
 class BatchRunner:
@@ -50,12 +66,17 @@ class BatchRunner:
     def __init__(self, backend: Backend, *, max_batch: int, queue: int) -> None:
         self._backend = backend
         self._max_batch = max_batch
-        self._room = queue
+        self._queue = queue
+        self._lock = threading.RLock()  # a signal handler may call the client while its thread has the lock
         self._waiting: deque[Job] = deque()
-        self._changed = threading.Condition()
+        self._running: list[Job] = []
+        self._want_room: set[Pending] = set()
         self._closed = False
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="bcos-sdk-device")
-        self._thread.submit(int)  # start the thread now: later the machine may have no thread left
+        self._ended: Pending | None = None
+        self._abandoned = False
+        self._process = os.getpid()
+        self._thread = DaemonThreads(1, _THREAD)
+        _runners.add(self)
 
     @property
     def closed(self) -> bool:
@@ -67,33 +88,93 @@ class BatchRunner:
 
     def check_room(self) -> None:
         """Raise `QueueFullError` or `ClientClosedError` before any image of a call is decoded."""
-        with self._changed:
+        with self._lock:
             self._refuse_if_closed()
             if not self._has_room(1):
                 raise queue_full()
 
     def submit(self, job: Job, *, wait: bool) -> None:
         """Queue a job. If the queue is full, wait for room until the deadline, or raise `QueueFullError` at once."""
-        size = len(job.images)
-        with self._changed:
-            seconds = job.deadline.remaining() if wait else 0.0
-            if not self._changed.wait_for(lambda: self._closed or self._has_room(size), seconds):
-                raise deadline_exceeded() if wait else queue_full()
-            self._refuse_if_closed()
-            self._room -= size
-            self._waiting.append(job)
-            self._thread.submit(self._run_next)
+        while True:
+            room = Pending()
+            with self._lock:
+                self._refuse_if_closed()
+                if self._has_room(len(job.images)):
+                    # Before the job waits: if an interrupt comes between the two, the thread finds nothing to do.
+                    self._thread.submit(self._run_next)
+                    self._waiting.append(job)
+                    return
+                if not wait:
+                    raise queue_full()
+                self._want_room.add(room)
+            try:
+                if not room.wait(job.deadline.remaining()):
+                    raise deadline_exceeded()
+            finally:
+                self._want_room.discard(room)
 
-    def close(self) -> None:
-        """Refuse new jobs, run those that wait, and close the backend."""
-        with self._changed:
+    def close(self, deadline: Deadline) -> None:
+        """Refuse new jobs, run those that wait, and close the backend. Always returns, soon after the deadline.
+
+        At the deadline, waiting jobs get a `ClientClosedError` and the running batch is told to stop. If it does not,
+        its thread is abandoned: the thread closes the backend if the run ever ends.
+        """
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
-        self._thread.shutdown(wait=True)
-        self._backend.close()
+            self._tell_of_room()
+            if self._ended is None:
+                # The same thread closes the backend, so that nothing is freed while a run uses it.
+                self._ended = self._thread.submit(self._backend.close)
+            self._thread.close()
+        if self._abandoned:
+            return
+        if not self._ended.wait(deadline.remaining()) and not self._stop(self._ended):
+            self._abandoned = True
+            logger.warning(
+                "the client is closed, but its run on %s has not ended; the thread %s-1 is left behind with its memory",
+                self._backend.device,
+                _THREAD,
+            )
+        elif isinstance(self._ended.value, BcosError):
+            raise self._ended.value
+
+    def _stop(self, ended: Pending) -> bool:
+        """Drop all jobs and tell the running batch to stop. Return whether it did."""
+        with self._lock:
+            jobs = [*self._waiting, *self._running]
+            self._waiting.clear()
+        for job in jobs:
+            job.done.set(client_closed())
+        end = time.monotonic() + _SECONDS_TO_STOP
+        while not ended.is_set and time.monotonic() < end:
+            self._backend.stop()  # again and again: a run may begin just after it was told to stop
+            ended.wait(_SECONDS_BETWEEN_STOPS)
+        return ended.is_set
+
+    def exit(self) -> bool:
+        """Stop at the exit of the interpreter. Return whether the thread still runs something."""
+        if os.getpid() != self._process:  # a forked child does not have the thread
+            return False
+        self.close(Deadline(0))
+        return self._ended is None or not self._ended.is_set
 
     def _has_room(self, size: int) -> bool:
-        return self._room >= size or not self._waiting
+        return self._fits(size) or (self._drop_expired() and self._fits(size))
+
+    def _fits(self, size: int) -> bool:
+        return not self._waiting or sum(len(job.images) for job in self._waiting) + size <= self._queue
+
+    def _drop_expired(self) -> bool:
+        """Remove jobs whose deadline has passed. Return whether there were any."""
+        expired = [job for job in self._waiting if job.deadline.passed]
+        for job in expired:
+            self._waiting.remove(job)
+            job.done.set(deadline_exceeded())
+        return bool(expired)
+
+    def _tell_of_room(self) -> None:
+        for room in list(self._want_room):
+            room.set(None)
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
@@ -107,27 +188,24 @@ class BatchRunner:
             for job in jobs:
                 part = slice(start, start + len(job.images))
                 start = part.stop
-                job.done.set_result(outputs if isinstance(outputs, BcosError) else outputs[part])
+                job.done.set(outputs if isinstance(outputs, BcosError) else outputs[part])
+        self._running = []
 
     def _take(self) -> list[Job]:
-        """Remove from the queue the first job and later jobs of its kind that fit into the same batch."""
-        with self._changed:
-            expired = [job for job in self._waiting if job.deadline.passed]
+        """Move the first job, and later jobs of its kind that fit into the same batch, from waiting to running."""
+        with self._lock:
+            self._drop_expired()
             taken: list[Job] = []
             images = 0
             for job in self._waiting:
-                if job in expired:
-                    continue
                 fits = images + len(job.images) <= self.images_at_once(job.kind[0])
                 if not taken or (job.kind == taken[0].kind and fits):
                     taken.append(job)
                     images += len(job.images)
-            for job in (*expired, *taken):
+            for job in taken:
                 self._waiting.remove(job)
-                self._room += len(job.images)
-            self._changed.notify_all()
-        for job in expired:
-            job.done.set_result(deadline_exceeded())
+            self._running = taken
+            self._tell_of_room()
         return taken
 
     def _run(self, jobs: list[Job]) -> Any:
@@ -150,5 +228,9 @@ def queue_full() -> QueueFullError:
     return QueueFullError("the queue of the client is full")
 
 
-def client_closed() -> ClientClosedError:
-    return ClientClosedError("the client is closed")
+@atexit.register
+def _exit() -> None:
+    """End the runs of clients that were not closed: native code must not run while the interpreter exits."""
+    still_running = [runner for runner in list(_runners) if runner.exit()]
+    if still_running:
+        leave_threads_alone()

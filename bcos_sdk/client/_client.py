@@ -25,7 +25,7 @@ from bcos_sdk.client._arguments import (
     image_collection,
     image_list,
 )
-from bcos_sdk.client._async import AsyncCalls
+from bcos_sdk.client._async import CLOSE_TIMEOUT, AsyncCalls
 from bcos_sdk.client._deadline import Deadline
 from bcos_sdk.client._outcomes import collect, with_failures
 from bcos_sdk.client._processor import ImageProcessor
@@ -179,7 +179,8 @@ class Client(AsyncCalls):
 
         If some images fail, the others are finished first. Then `on_error="raise"` raises an `ImagesFailedError` that
         has all results, or for a single image its own error. With "return" the list has a `Failure` for each image that
-        failed. Images that are not finished after `timeout` seconds fail.
+        failed. Images that are not finished after `timeout` seconds fail. Your own code runs in this thread: while an
+        iterator or a file of yours blocks, the call cannot end. `apredict` ends even then.
         """
         return self._predict(images, top_k, on_error, Deadline(timeout))
 
@@ -226,7 +227,9 @@ class Client(AsyncCalls):
     def predict_stream(self, images: Iterable[ImageSource], *, top_k: int = TOP_K) -> Iterator[Prediction | Failure]:
         """`predict` for any number of images in constant memory. Images are read a few batches ahead of the results."""
         self._check_process()
-        return with_failures(self._processor.predictions(image_collection(images), Deadline(None), top_k=top_k))
+        return with_failures(
+            self._processor.predictions(image_collection(images), Deadline(None), top_k=top_k), self._check_process
+        )
 
     def explain_stream(
         self, images: Iterable[ImageSource], *, targets: Targets = None, top_k: int = 1, weights: bool = False
@@ -236,7 +239,7 @@ class Client(AsyncCalls):
         outcomes = self._processor.explanations(
             image_collection(images), Deadline(None), targets=targets, top_k=top_k, weights=weights
         )
-        return with_failures(outcomes)
+        return with_failures(outcomes, self._check_process)
 
     def warmup(self) -> None:
         """Load the graphs and run them once with the smallest and the largest batch, and with several targets.
@@ -246,11 +249,18 @@ class Client(AsyncCalls):
         self._check_process()
         self._processor.warmup()
 
-    def close(self) -> None:
-        """Finish waiting images, refuse new calls, and free threads and memory. A second call does nothing."""
+    def close(self, timeout: float | None = CLOSE_TIMEOUT) -> None:
+        """Finish waiting images, refuse new calls, and free threads and memory. A second call does nothing.
+
+        It always returns, about two seconds after `timeout` at the latest; with None only when all is finished. After
+        `timeout` seconds, images that are not finished fail with `ClientClosedError`, and the running batch is told to
+        stop. ONNX Runtime and OpenVINO then stop after the operator that they compute. TensorRT cannot stop. A run that
+        does not stop is left behind in its thread, with a warning in the log. It does not keep the process alive.
+        """
+        deadline = Deadline(timeout)
         if os.getpid() == self._process:
-            self._processor.close()
-            self._async_threads.shutdown()
+            self._processor.close(deadline)
+            self._close_async(deadline)
 
     def __enter__(self) -> Self:
         return self
@@ -268,23 +278,23 @@ class Client(AsyncCalls):
         return f"{type(self).__name__}({self._path!r}, device={self._device!r}, max_batch={self._max_batch})"
 
     def _predict(self, images: Images, top_k: int, on_error: OnError, deadline: Deadline) -> Any:
-        listed = self._listed(images, on_error)
+        listed = self._listed(images, on_error, deadline)
         outcomes = self._processor.predictions(listed, deadline, top_k=top_k)
         return collect(outcomes, on_error=on_error, single=is_one_image(images))
 
     def _explain(
         self, images: Images, targets: Targets, top_k: int, weights: bool, on_error: OnError, deadline: Deadline
     ) -> Any:
-        listed = self._listed(images, on_error)
+        listed = self._listed(images, on_error, deadline)
         outcomes = self._processor.explanations(
             listed, deadline, targets=targets, top_k=top_k, weights=weights, count=len(listed)
         )
         return collect(outcomes, on_error=on_error, single=is_one_image(images))
 
-    def _listed(self, images: Images, on_error: OnError) -> list[ImageSource]:
+    def _listed(self, images: Images, on_error: OnError, deadline: Deadline) -> list[ImageSource]:
         self._check_process()
         check_choice("on_error", on_error, OnError)
-        return image_list(images, self._limits.images)
+        return image_list(images, self._limits.images, deadline)
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:

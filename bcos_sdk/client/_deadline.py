@@ -53,5 +53,5 @@ def _seconds(timeout: Any) -> float:
         return math.nan
 
 
-def deadline_exceeded() -> DeadlineError:
-    return DeadlineError("the image was not finished within the timeout of the call")
+def deadline_exceeded(message: str = "the image was not finished within the timeout of the call") -> DeadlineError:
+    return DeadlineError(message)

@@ -30,9 +30,16 @@ def as_outcome(call: Callable[..., Any], *arguments: Any) -> Any:
         return _without_traceback(error)
 
 
-def with_failures(outcomes: Outcomes[Result]) -> Iterator[Result | Failure]:
-    """Yield results, and a `Failure` in place of each error. Raise `ClientClosedError` if the client was closed."""
-    for source, outcome in outcomes:
+def with_failures(outcomes: Outcomes[Result], check_process: Callable[[], None]) -> Iterator[Result | Failure]:
+    """Yield results, and a `Failure` in place of each error. Raise `ClientClosedError` if the client was closed.
+
+    `check_process` raises it in a forked child, where the client has no threads and would never finish an image.
+    """
+    while True:
+        check_process()
+        source, outcome = next(outcomes, ("", None))
+        if outcome is None:
+            return
         if isinstance(outcome, ClientClosedError):
             raise outcome
         yield Failure.of(outcome, source) if isinstance(outcome, BcosError) else outcome

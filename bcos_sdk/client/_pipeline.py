@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from bcos_sdk.client._batches import BatchRunner, Job, client_closed
+from bcos_sdk.client._batches import BatchRunner, Job
 from bcos_sdk.client._deadline import Deadline, deadline_exceeded
 from bcos_sdk.client._outcomes import Outcomes, as_outcome
 from bcos_sdk.client._targets import ResolvedTargets
+from bcos_sdk.client._threads import DaemonThreads, Pending, client_closed
 from bcos_sdk.errors import BcosError, QueueFullError
 from bcos_sdk.images import ImageSource, LoadedImage, snapshot
 
@@ -49,7 +48,7 @@ class Pipeline:
     """Decodes images in threads, runs them in batches, and returns outcomes in the order of the images."""
 
     load: Callable[[ImageSource, str], LoadedImage]
-    decoders: ThreadPoolExecutor
+    decoders: DaemonThreads
     runner: BatchRunner
 
     def run(
@@ -60,11 +59,11 @@ class Pipeline:
         `finish(request, image, outputs, place)` makes the result of the image at index `place` of a batch. Only the
         first batch of a call can be refused with `QueueFullError`. Later batches wait for room in the queue.
         """
-        decoding: deque[list[tuple[Request, Future[Any]]]] = deque()
+        decoding: deque[list[tuple[Request, Pending]]] = deque()
         submitted: deque[_Submitted] = deque()
         admitted = False
         try:
-            for chunk in self._chunks(requests):
+            for chunk in self._chunks(requests, deadline):
                 decoding.append(chunk)
                 if len(decoding) > 1 or not submitted:  # one batch is decoded ahead
                     submitted.append(self._submit(decoding.popleft(), deadline, weights, wait=admitted))
@@ -78,42 +77,41 @@ class Pipeline:
         finally:
             deadline.cancel()  # the caller may have stopped early: drop what has not run
             for _, image in (pair for chunk in decoding for pair in chunk):
-                image.cancel()
+                image.set(client_closed())  # nobody waits for it: do not decode it
 
-    def _chunks(self, requests: Iterable[Request]) -> Iterator[list[tuple[Request, Future[Any]]]]:
+    def _chunks(self, requests: Iterable[Request], deadline: Deadline) -> Iterator[list[tuple[Request, Pending]]]:
         """Group consecutive requests with the same number of targets into batches, and start to decode them."""
-        chunk: list[tuple[Request, Future[Any]]] = []
+        chunk: list[tuple[Request, Pending]] = []
         target_count = 0
         for request in requests:
             if chunk and target_count != request.target_count:
                 yield chunk
                 chunk = []
             target_count = request.target_count
-            chunk.append((request, self._decode(request)))
+            chunk.append((request, self._decode(request, deadline)))
             if len(chunk) == self.runner.images_at_once(target_count):
                 yield chunk
                 chunk = []
         if chunk:
             yield chunk
 
-    def _decode(self, request: Request) -> Future[Any]:
-        """Return a future of the loaded image or of its error.
+    def _decode(self, request: Request, deadline: Deadline) -> Pending:
+        """Return the loaded image or its error, which may be set later.
 
         Threads decode only paths and bytes. Other images are loaded here, because the caller may change them later.
+        After the deadline nothing is loaded: a file of the caller may block.
         """
         if isinstance(request.targets, BcosError):
             return _completed(request.targets)
+        if deadline.passed:
+            return _completed(deadline_exceeded())
         image = as_outcome(snapshot, request.image, request.source, self.load)
         if not isinstance(image, (str, bytes)):
             return _completed(image)
-        try:
-            return self.decoders.submit(as_outcome, self.load, image, request.source)
-        except RuntimeError:  # the threads are shut down, or no new thread can be started
-            closed = self.runner.closed
-            return _completed(client_closed() if closed else as_outcome(self.load, image, request.source))
+        return self.decoders.submit(as_outcome, self.load, image, request.source)
 
     def _submit(
-        self, decoding: list[tuple[Request, Future[Any]]], deadline: Deadline, weights: bool, *, wait: bool
+        self, decoding: list[tuple[Request, Pending]], deadline: Deadline, weights: bool, *, wait: bool
     ) -> _Submitted:
         images = [(request, _result_of(image, deadline)) for request, image in decoding]
         loaded = [(request, image) for request, image in images if isinstance(image, LoadedImage)]
@@ -125,7 +123,7 @@ class Pipeline:
             except QueueFullError:
                 raise
             except BcosError as error:
-                job.done.set_result(error)
+                job.done.set(error)
         return _Submitted(images, job)
 
 
@@ -141,17 +139,12 @@ def _finish(batch: _Submitted, finish: Finish[Result], deadline: Deadline) -> Ou
         yield request.source, outcome.about(request.source) if isinstance(outcome, BcosError) else outcome
 
 
-def _completed(outcome: Any) -> Future[Any]:
-    future: Future[Any] = Future()
-    future.set_result(outcome)
-    return future
+def _completed(outcome: Any) -> Pending:
+    pending = Pending()
+    pending.set(outcome)
+    return pending
 
 
-def _result_of(future: Future[Any], deadline: Deadline) -> Any:
-    """The result of a future, or the error if it has none before the deadline."""
-    try:
-        return future.result(deadline.remaining())
-    except FutureTimeoutError:
-        return deadline_exceeded()
-    except CancelledError:
-        return client_closed()
+def _result_of(pending: Pending, deadline: Deadline) -> Any:
+    """The value, or the error if it is not set before the deadline."""
+    return pending.value if pending.wait(deadline.remaining()) else deadline_exceeded()

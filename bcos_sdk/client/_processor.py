@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain, repeat
 from typing import Any
@@ -20,6 +19,7 @@ from bcos_sdk.client._deadline import Deadline
 from bcos_sdk.client._outcomes import Outcomes
 from bcos_sdk.client._pipeline import Pipeline, Request
 from bcos_sdk.client._targets import ResolvedTargets, TargetResolver, Targets
+from bcos_sdk.client._threads import DaemonThreads
 from bcos_sdk.contract import ExplainOutputs
 from bcos_sdk.errors import BcosError, InputError
 from bcos_sdk.images import DecodingPool, ImageSource, LoadedImage, encode, load_image, source_name
@@ -50,9 +50,9 @@ class ImageProcessor:
         self._max_batch = max_batch
         self._limits = limits
         self._assembler = Assembler(manifest, on_incomplete, backend.precision)
-        self._resolver = TargetResolver(manifest)
+        self._resolver = TargetResolver(manifest, limits.targets)
         decoders = min(_MOST_DECODERS, os.cpu_count() or 1)
-        self._decoders = ThreadPoolExecutor(decoders, thread_name_prefix="bcos-sdk-decoder")
+        self._decoders = DaemonThreads(decoders, "bcos-sdk-decoder")
         self._isolated = DecodingPool(decoders)
         self._runner = BatchRunner(backend, max_batch=max_batch, queue=limits.queue)
         load = partial(load, spec=manifest.input, limits=limits, pool=self._isolated)
@@ -109,10 +109,11 @@ class ImageProcessor:
                 if isinstance(outcome, BcosError):
                     raise outcome
 
-    def close(self) -> None:
-        """Finish the images that wait for the device, and refuse new ones."""
-        self._runner.close()
-        self._decoders.shutdown(wait=False, cancel_futures=True)  # do not wait: reading a file may block for ever
+    def close(self, deadline: Deadline) -> None:
+        """Finish the images that wait for the device, and refuse new ones. After the deadline, drop them."""
+        self._runner.close(deadline)
+        self._decoders.close()
+        self._decoders.cancel()  # do not wait: reading a file may block for ever
         self._isolated.close()
 
 

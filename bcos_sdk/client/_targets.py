@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any, TypeAlias
 
 from bcos_sdk.bundle import Manifest
@@ -49,8 +49,10 @@ class ResolvedTargets:
 class TargetResolver:
     """Turns the caller's targets into targets of the explain graph."""
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, most: int) -> None:
+        """`most` is the largest number of targets of one image."""
         self._manifest = manifest
+        self._most = most
         self._labels = manifest.labels or ()
         self._index_of: dict[str, list[int]] = {}
         for index, label in enumerate(self._labels):
@@ -69,8 +71,8 @@ class TargetResolver:
         if isinstance(targets, (bytes, bytearray, Set, Mapping)):
             raise InputError(f"targets is a {type(targets).__name__}, expected a target or a list", hint=_HINT)
         if isinstance(targets, Iterable) and not isinstance(targets, str) and not _is_number(targets):
-            listed: list[Any] = list(targets)
-            per_image = [list(target) for target in listed if _is_list(target)]
+            listed = self._listed(targets, images)
+            per_image = [list(islice(target, self._most + 1)) for target in listed if _is_list(target)]
             if per_image and len(per_image) < len(listed):
                 raise InputError("targets mixes targets for all images with lists for each image", hint=_HINT)
             if per_image and images is not None and len(listed) != images:
@@ -78,8 +80,18 @@ class TargetResolver:
             return map(self._try_resolve, per_image) if per_image else repeat(self._resolve(listed))
         return repeat(self._resolve([targets]))
 
+    def _listed(self, targets: Iterable[Any], images: int | None) -> list[Any]:
+        """The list of targets, or of lists for each image. It ends soon after it is too long: it may be endless."""
+        rest = iter(targets)
+        listed = list(islice(rest, self._most + 1))
+        if len(listed) > self._most and any(map(_is_list, listed)):
+            listed.extend(rest if images is None else islice(rest, max(0, images + 1 - len(listed))))
+        return listed
+
     def _top(self, top_k: int) -> ResolvedTargets:
         top_k = min(top_k, self._manifest.classes)
+        if top_k > self._most:
+            raise self._too_many(f"top_k is {top_k}", "Use a smaller top_k")
         if not 1 <= top_k <= self._manifest.ranks:
             raise UnknownTargetError(
                 f"top_k is {top_k}, expected 1 to {self._manifest.ranks} for this model",
@@ -98,11 +110,20 @@ class TargetResolver:
     def _resolve(self, targets: Sequence[Any]) -> ResolvedTargets:
         if not targets:
             raise InputError("the list of targets is empty", hint=_HINT)
+        if len(targets) > self._most:
+            raise self._too_many(f"there are more than {self._most:,} targets for one image", "Pass fewer targets")
         pairs = [self._pair(target) for target in targets]
         rows = tuple(dict.fromkeys(row for pair in pairs for row in pair if row is not None))
+        if len(rows) > self._most:
+            raise self._too_many(f"the contrasts need {len(rows):,} targets for one image", "Pass fewer contrasts")
         places = {row: place for place, row in enumerate(rows)}
         explanations = tuple((places[row], None if against is None else places[against]) for row, against in pairs)
         return ResolvedTargets(rows, explanations)
+
+    def _too_many(self, found: str, advice: str) -> InputError:
+        return InputError(
+            f"{found}, the limit is {self._most:,}", source="targets", hint=f"{advice}, or raise Limits(targets=…)."
+        )
 
     def _pair(self, target: Any) -> tuple[int, int | None]:
         if isinstance(target, Contrast):

@@ -6,7 +6,7 @@ add up to the logits.
 
 from __future__ import annotations
 
-import time
+import threading
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ class LinearBackend:
         self._device = device
         self.precision: Precision = "tf32" if tf32 and device.runtime.on_gpu else "fp32"
         self._delay = delay
+        self._stopped = threading.Event()
         generator = np.random.default_rng(0)
         of_colours = generator.standard_normal((_PATTERNS, CHANNELS // 2, _COARSE, _COARSE))
         coarse = np.concatenate([of_colours, -of_colours], axis=1)  # of rgb and 1 − rgb: grey has no part in a logit
@@ -49,11 +50,11 @@ class LinearBackend:
         return self._device
 
     def predict(self, images: Floats) -> Floats:
-        time.sleep(self._delay)
+        self._stopped.wait(self._delay)
         return self._logits(images)
 
     def explain(self, images: Floats, targets: Integers, *, weights: bool) -> ExplainOutputs:
-        time.sleep(self._delay)
+        self._stopped.wait(self._delay)
         logits = self._logits(images)
         ranked = np.argsort(-logits, axis=1, kind="stable")
         by_rank = np.take_along_axis(ranked, np.maximum(-targets - 1, 0), axis=1)
@@ -66,6 +67,9 @@ class LinearBackend:
             bias_terms=self._bias[classes][..., None].astype(np.float32),
             weights=rows.astype(np.float32) if weights else None,
         )
+
+    def stop(self) -> None:
+        self._stopped.set()
 
     def close(self) -> None:
         """There is nothing to free."""

@@ -171,6 +171,9 @@ class Wrong:
         results = self._graph.run(feed, outputs)
         return {name: value * 1.1 if name == "weights" else value for name, value in results.items()}
 
+    def stop(self) -> None:
+        self._graph.stop()
+
     def close(self) -> None:
         self._graph.close()
 

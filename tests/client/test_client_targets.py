@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.bundles import LABELS, small_bundle
 
-from bcos_sdk import Contrast
+from bcos_sdk import Contrast, Limits
 from bcos_sdk.client._targets import ResolvedTargets, TargetResolver
 from bcos_sdk.errors import BcosError, InputError, UnknownTargetError
 
@@ -18,7 +18,7 @@ CLASSES = len(LABELS)
 
 @pytest.fixture(scope="module")
 def resolver() -> TargetResolver:
-    return TargetResolver(small_bundle().manifest)
+    return TargetResolver(small_bundle().manifest, Limits().targets)
 
 
 def first(resolver: TargetResolver, targets: Any, top_k: int = 1) -> ResolvedTargets:
@@ -103,7 +103,7 @@ def test_wrong_targets_are_refused(resolver: TargetResolver, targets: Any, kind:
 
 
 def test_a_model_without_labels_takes_class_indices() -> None:
-    resolver = TargetResolver(small_bundle(labels=False).manifest)
+    resolver = TargetResolver(small_bundle(labels=False).manifest, Limits().targets)
     assert first(resolver, 3).rows == (3,)
     with pytest.raises(UnknownTargetError, match="no labels"):
         resolver.for_each_image("fox", 1)

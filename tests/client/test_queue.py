@@ -28,6 +28,7 @@ from support.slow import (
 )
 
 from bcos_sdk import Client, Failure, Prediction
+from bcos_sdk.client._deadline import Deadline
 from bcos_sdk.errors import BcosError, ClientClosedError, DeadlineError, InferenceError, QueueFullError
 
 
@@ -41,7 +42,7 @@ def test_waiting_calls_share_batches(slow: SlowBackend) -> None:
         slow.go.set()
         assert all(isinstance(one.result()[0], Prediction) for one in [first, *others])
     assert [size for size, _ in slow.batches] == [1, 8, 8, 2]
-    shared.close()
+    shared.close(Deadline(None))
 
 
 def test_only_calls_with_equal_targets_and_outputs_share_a_batch(slow: SlowBackend) -> None:
@@ -63,7 +64,7 @@ def test_only_calls_with_equal_targets_and_outputs_share_a_batch(slow: SlowBacke
             assert not any(isinstance(outcome, BcosError) for outcome in call.result())
     assert slow.batches[0] == (1, 0)
     assert sorted(slow.batches[1:]) == [(1, 1), (2, 1), (2, 3), (4, 0)]
-    shared.close()
+    shared.close(Deadline(None))
 
 
 def test_images_times_targets_is_bounded(slow: SlowBackend) -> None:
@@ -75,7 +76,7 @@ def test_images_times_targets_is_bounded(slow: SlowBackend) -> None:
     (result, _) = explain(bounded, list(range(len(LABELS))), 2, weights=True)
     assert slow.batches == [(1, 4), (1, 3)] * 2, "targets are split into runs of at most max_batch"
     assert [one.target.index for one in result.explanations] == list(range(len(LABELS)))
-    bounded.close()
+    bounded.close(Deadline(None))
 
 
 def test_a_full_queue_refuses_new_calls_and_finishes_accepted_ones(slow: SlowBackend) -> None:
@@ -95,14 +96,14 @@ def test_a_full_queue_refuses_new_calls_and_finishes_accepted_ones(slow: SlowBac
         assert len(running.result()) == 2
         assert all(isinstance(one, Prediction) for one in long.result()), "an accepted call waits for room"
     assert all(isinstance(one, Prediction) for one in predict(shared, 3))
-    shared.close()
+    shared.close(Deadline(None))
 
 
 def test_a_call_larger_than_the_queue_is_accepted(slow: SlowBackend) -> None:
     slow.go.set()
     small = processor(slow, queue=1, max_batch=8)
     assert all(isinstance(one, Prediction) for one in predict(small, 12))
-    small.close()
+    small.close(Deadline(None))
 
 
 def test_a_deadline_passes_while_waiting_for_the_device(slow: SlowBackend) -> None:
@@ -116,7 +117,7 @@ def test_a_deadline_passes_while_waiting_for_the_device(slow: SlowBackend) -> No
         running.result()
     assert isinstance(predict(shared)[0], Prediction)
     assert slow.batches == [(2, 0), (1, 0)], "images are not run after their deadline"
-    shared.close()
+    shared.close(Deadline(None))
 
 
 def test_an_abandoned_stream_is_not_run_to_its_end(slow: SlowBackend) -> None:
@@ -127,7 +128,7 @@ def test_an_abandoned_stream_is_not_run_to_its_end(slow: SlowBackend) -> None:
     stream.close()  # type: ignore[attr-defined]
     predict(shared)
     assert sum(size for size, _ in slow.batches) < 20
-    shared.close()
+    shared.close(Deadline(None))
 
 
 def test_an_error_of_the_device_fails_only_its_batch() -> None:
@@ -143,7 +144,7 @@ def test_an_error_of_the_device_fails_only_its_batch() -> None:
     outcomes = predict(shared, 11)
     assert [isinstance(one, Prediction) for one in outcomes] == [True] * 8 + [False] * 3
     assert all(isinstance(one, InferenceError) and "hardware error" in str(one) for one in outcomes[8:])
-    shared.close()
+    shared.close(Deadline(None))
 
 
 def test_logits_with_nan_fail_only_their_image() -> None:
@@ -158,7 +159,7 @@ def test_logits_with_nan_fail_only_their_image() -> None:
     shared = processor(backend)
     outcomes = predict(shared, 3)
     assert [type(one) for one in outcomes] == [Prediction, InferenceError, Prediction]
-    shared.close()
+    shared.close(Deadline(None))
 
 
 def test_closing_finishes_waiting_images_and_refuses_new_ones(slow: SlowBackend) -> None:
@@ -167,7 +168,7 @@ def test_closing_finishes_waiting_images_and_refuses_new_ones(slow: SlowBackend)
         calls = [pool.submit(predict, shared, 12) for _ in range(4)]
         assert slow.begun.wait(20)
         until(lambda: waiting(shared) == 14)  # two batches of each of the four calls, except the one that runs
-        closing = pool.submit(shared.close)
+        closing = pool.submit(shared.close, Deadline(None))
         until(lambda: is_closing(shared))
         with pytest.raises(ClientClosedError):
             predict(shared)

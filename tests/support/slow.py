@@ -49,6 +49,9 @@ class SlowBackend:
             weights=np.zeros((*rows, CHANNELS, *size), np.float32) if weights else None,
         )
 
+    def stop(self) -> None:
+        """Does nothing, like a runtime that cannot end a run."""
+
     def close(self) -> None:
         self.closed = True
 
@@ -97,5 +100,5 @@ class SlowClient(Client):
 
     def __init__(self, backend: SlowBackend, queue: int) -> None:
         super().__init__(small_bundle().path, device="cpu", limits=Limits(queue=queue))
-        self._processor.close()
+        self._processor.close(Deadline(None))
         self._processor = processor(backend, queue=10_000)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bcos_sdk._telemetry import import_onnxruntime
+from bcos_sdk.backends._forks import keep_in_forked_children
 from bcos_sdk.backends._graph import Arrays, Feed, TensorSpec, batch_size, inference_error
 
 __all__ = ["BoundGraph", "HostGraph", "SessionGraph"]
@@ -23,27 +24,41 @@ class SessionGraph(ABC):
 
     def __init__(self, session: Any) -> None:
         self._session = session
+        self._stopped = False
+        self._run_options: Any = None
+        keep_in_forked_children(self)
 
     def run(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> Arrays:
         assert self._session is not None, "the graph is closed"
+        # A new object for each run: `terminate` of an earlier run must not end a later one. Both the attribute and the
+        # frame of `_run` keep it alive while ONNX Runtime reads it.
+        options = self._run_options = import_onnxruntime().RunOptions()
+        if self._stopped:  # read after the attribute is set, so that `stop` is not missed
+            options.terminate = True
         try:
-            return self._run(feed, outputs)
+            return self._run(feed, outputs, options)
         except Exception as error:  # the errors of ONNX Runtime have no other common base
             raise inference_error(error, batch_size(feed)) from error
+
+    def stop(self) -> None:
+        self._stopped = True
+        options = self._run_options
+        if options is not None:
+            options.terminate = True  # ONNX Runtime reads it before each operator
 
     def close(self) -> None:
         self._session = None  # the last reference: ONNX Runtime frees the session
 
     @abstractmethod
-    def _run(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> Arrays: ...
+    def _run(self, feed: Feed, outputs: Mapping[str, TensorSpec], options: Any) -> Arrays: ...
 
 
 class HostGraph(SessionGraph):
     """A graph on the CPU. Arrays are passed without copies."""
 
-    def _run(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> Arrays:
+    def _run(self, feed: Feed, outputs: Mapping[str, TensorSpec], options: Any) -> Arrays:
         names = list(outputs)
-        return dict(zip(names, self._session.run(names, dict(feed)), strict=True))
+        return dict(zip(names, self._session.run(names, dict(feed), options), strict=True))
 
 
 class BoundGraph(SessionGraph):
@@ -62,11 +77,11 @@ class BoundGraph(SessionGraph):
         self._buffers.clear()
         super().close()
 
-    def _run(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> Arrays:
+    def _run(self, feed: Feed, outputs: Mapping[str, TensorSpec], options: Any) -> Arrays:
         buffers = self._buffers_for(feed, outputs)
         for name, array in feed.items():
             buffers.inputs[name].update_inplace(np.ascontiguousarray(array))
-        self._session.run_with_iobinding(buffers.binding)
+        self._session.run_with_iobinding(buffers.binding, options)
         buffers.binding.synchronize_outputs()
         return {name: np.array(value.numpy()) for name, value in buffers.outputs.items()}
 

@@ -10,11 +10,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bcos_sdk._telemetry import import_openvino
+from bcos_sdk.backends._forks import keep_in_forked_children
 from bcos_sdk.backends._graph import Arrays, Feed, TensorSpec, batch_size, inference_error, is_out_of_memory
 from bcos_sdk.backends._runtime import unavailable
 from bcos_sdk.backends.openvino._rewrite import rewrite
 from bcos_sdk.bundle import move_external_data, release_pages
-from bcos_sdk.errors import BcosError, BundleError, InferenceError, OutOfMemoryError
+from bcos_sdk.errors import BcosError, BundleError, ClientClosedError, InferenceError, OutOfMemoryError
 
 __all__ = ["DEVICE", "OpenvinoGraph", "images_per_run"]
 
@@ -60,7 +61,10 @@ class OpenvinoGraph:
         self._threads = threads
         self._images_per_run = images_per_run(threads or _cores()) if in_parts else None
         self._requests: dict[_Sizes, Any] = {}
+        self._running: Any = None
+        self._stopped = False
         self._closed = False
+        keep_in_forked_children(self)
         self._model = self._read(graph if weights is None else _with_weights_in_memory(graph, weights))
         self._inputs: dict[str, tuple[Any, np.dtype[Any]]] = {}
         for port in self._model.inputs:
@@ -83,6 +87,12 @@ class OpenvinoGraph:
             self._requests.clear()
             raise inference_error(error, batch_size(feed), _message(error)) from error.with_traceback(None)
         return results
+
+    def stop(self) -> None:
+        self._stopped = True
+        request = self._running
+        if request is not None:
+            request.cancel()  # OpenVINO checks it before each operator
 
     def close(self) -> None:
         self._closed = True
@@ -121,8 +131,14 @@ class OpenvinoGraph:
     def _run_part(self, feed: Arrays, sizes: _Sizes, results: Arrays, part: slice) -> None:
         request = self._request_for(sizes)
         # With one thread, `infer` hides errors and leaves the results of the previous call in place.
-        request.start_async(feed, share_inputs=True)
-        request.wait()
+        self._running = request
+        try:
+            if self._stopped:  # read after `_running` is set, so that `stop` is not missed
+                raise ClientClosedError("this graph is stopped")
+            request.start_async(feed, share_inputs=True)
+            request.wait()  # also if it is cancelled: it returns when nothing runs any more
+        finally:
+            self._running = None
         for name, result in results.items():
             array = request.get_tensor(name).data
             if (array.shape, array.dtype) != (result[part].shape, result.dtype):

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bcos_sdk._logs import log
+from bcos_sdk.backends._forks import keep_in_forked_children
 from bcos_sdk.backends._graph import Arrays, Feed, TensorSpec
 from bcos_sdk.backends.tensorrt._cache import Engine
 from bcos_sdk.backends.tensorrt._cuda import Buffer, Cuda, PinnedBuffer
@@ -51,6 +52,7 @@ class EngineGraph:
         self._host = {one: PinnedBuffer(cuda) for one in names}
         self._scratch = Buffer(cuda)
         self._stream = cuda.new_stream()
+        keep_in_forked_children(self)
 
     def _load(self, plan: bytes) -> None:
         self._runtime: Any = self._trt.Runtime(self._logger)
@@ -76,6 +78,9 @@ class EngineGraph:
         return (
             parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in outputs}
         )
+
+    def stop(self) -> None:
+        """Does nothing: CUDA cannot end work that is on a stream."""
 
     def close(self) -> None:
         """Free the memory and the stream. Errors are ignored: after a fatal CUDA error every call fails."""
