@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.attacks import attack
+from support.attacks import attack, no_attack
 from support.bundles import random_pixels
 from support.children import run_child
 from support.slow import PIXELS, SlowBackend, SlowClient, until, waiting
@@ -235,6 +235,7 @@ def test_targets_are_bounded(targets: Callable[[], Any]) -> None:
     assert "Limits(targets=" in str(caught.value) or "1 images" in str(caught.value)
 
 
+@no_attack
 def test_the_limit_of_targets_counts_targets_ranks_and_contrasts() -> None:
     with FakeClient(limits=Limits(targets=3), labels=list("abcdefgh")) as client:
         assert len(client.explain(PIXELS[0], top_k=3)[0].explanations) == 3
@@ -249,6 +250,7 @@ def test_the_limit_of_targets_counts_targets_ranks_and_contrasts() -> None:
         assert len(many) == 6, "the number of images is not bounded by it"
 
 
+@no_attack
 @pytest.mark.parametrize("timeout", ["3 s", float("nan"), True])
 def test_a_wrong_timeout_of_close_is_refused(client: Client, timeout: Any) -> None:
     with pytest.raises(BcosError, match="timeout is"):
