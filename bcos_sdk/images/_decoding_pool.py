@@ -27,12 +27,32 @@ _KINDS = {kind.code: kind for kind in (InputError, UnreadableImageError, ImageTo
 _SECONDS_TO_END = 5.0
 
 
+class _Idle:
+    """The processes that wait for work; the one that was used last comes first, so that few are started.
+
+    `queue.LifoQueue` holds a lock in Python code. An interrupt there would leave it locked.
+    """
+
+    def __init__(self) -> None:
+        self._processes: list[DecodingProcess] = []
+        self._places: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def put(self, process: DecodingProcess) -> None:
+        self._processes.append(process)
+        self._places.put(None)
+
+    def get(self, timeout: float | None = None) -> DecodingProcess:
+        """Wait for a process. Raises `queue.Empty` after the timeout."""
+        self._places.get(timeout=timeout)
+        return self._processes.pop()
+
+
 class DecodingPool:
     """At most `size` child processes, each started when it is first needed. Threads may share a pool."""
 
     def __init__(self, size: int) -> None:
         self._processes = [DecodingProcess() for _ in range(size)]
-        self._idle: queue.LifoQueue[DecodingProcess] = queue.LifoQueue()
+        self._idle = _Idle()
         for process in self._processes:
             self._idle.put(process)
         self._starting = threading.Lock()
