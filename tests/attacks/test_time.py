@@ -186,7 +186,7 @@ def silent_iterator(release: threading.Event) -> Iterator[Any]:
 @attack(
     "time",
     "an iterator or a file that blocks, in an async call with a timeout",
-    before="the call had not returned after 60 s",
+    before="no return in 60 s",
 )
 @pytest.mark.parametrize("images", [silent_iterator, lambda release: [PIXELS[0], SilentFile(release)]])
 @pytest.mark.parametrize("call", ["apredict", "aexplain"])
