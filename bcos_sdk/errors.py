@@ -22,6 +22,7 @@ BcosError
 ├── ExportError                  a module that cannot be exported
 │   ├── FactoryError
 │   ├── CaptureError
+│   ├── UnsupportedOperatorError
 │   ├── NotDynamicLinearError
 │   ├── ParityError
 │   └── ExpectationError
@@ -96,6 +97,7 @@ __all__ = [
     "UnknownModelError",
     "UnknownTargetError",
     "UnreadableImageError",
+    "UnsupportedOperatorError",
     "UnsafeCheckpointError",
     "WeightsError",
     "WeightsMismatchError",
@@ -314,6 +316,12 @@ class CaptureError(ExportError):
     """The forward pass of a module cannot be captured as a graph."""
 
     code = "capture_failed"
+
+
+class UnsupportedOperatorError(ExportError):
+    """A module has an operator that the exporter does not know."""
+
+    code = "operator_unsupported"
 
 
 class NotDynamicLinearError(ExportError):

@@ -6,18 +6,22 @@
 
 from __future__ import annotations
 
-import inspect
-import operator
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
 
 from bcos_sdk.contract import CHANNELS, IMAGE, LOGITS
 from bcos_sdk.errors import CaptureError
+from bcos_sdk.exporters.batching import Batching
 from bcos_sdk.exporters.capture._canonical import canonicalise
+from bcos_sdk.exporters.capture._decompose import decompose
+from bcos_sdk.exporters.capture._tracing import traced
+from bcos_sdk.exporters.operators import BATCH_RULES
 from bcos_sdk.exporters.program import Program
 
 __all__ = ["capture", "explanation_mode"]
@@ -36,41 +40,25 @@ def capture(module: nn.Module, size: tuple[int, int], *, channels: int = CHANNEL
             f"the module is in {dtype}, expected float32 or float64",
             hint="Call .float() first. For fp16 graphs, pass precision='fp16' to the export.",
         )
-    image = torch.rand(2, channels, *size, dtype=dtype)
-    # torch 2.6 captures a slice only if the batch size cannot be the largest int64.
-    batch = torch.export.Dim("batch", min=1, max=2**31)
+    image = torch.rand(1, channels, *size, dtype=dtype)
     try:
-        with explanation_mode(module), torch.no_grad():
-            exported = torch.export.export(module, (image,), dynamic_shapes=({0: batch},), strict=False)
-            captured = _graph_module(exported)
+        with explanation_mode(module), traced(module):
+            exported = torch.export.export(module, (image,), strict=False)
+        with torch.no_grad():
+            exported = decompose(exported)
+    except CaptureError:
+        raise
     except Exception as error:  # torch.export raises errors of many unrelated types
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CaptureError(
             f"torch.export cannot capture {type(module).__name__}: {reason}",
-            hint="The forward pass must take any batch size and must not branch on values of tensors.",
+            hint="The forward pass must not branch on values of tensors.",
         ) from error
-    if not exported.call_spec.out_spec.is_leaf():
-        raise CaptureError(
-            "the module returns more than one tensor, expected the logits",
-            hint="Wrap it in a module that returns the logits and nothing else.",
-        )
-    program = _to_program(captured)
+    program = _to_program(exported)
     canonicalise(program)
+    program = Batching(program, BATCH_RULES).run()
     _check_signature(program)
     return program
-
-
-def _graph_module(exported: torch.export.ExportedProgram) -> fx.GraphModule:
-    """The exported program as an fx graph without checks of the input shape.
-
-    Since torch 2.9 the graph contains these checks by default. Earlier versions have no such argument and no checks.
-    """
-    options: dict[str, Any] = {}
-    if "check_guards" in inspect.signature(exported.module).parameters:
-        options["check_guards"] = False
-    captured = exported.module(**options)
-    assert isinstance(captured, fx.GraphModule)
-    return captured
 
 
 @contextmanager
@@ -87,36 +75,61 @@ def explanation_mode(module: nn.Module) -> Iterator[None]:
         yield
 
 
-def _to_program(captured: fx.GraphModule) -> Program:
-    """Copy the graph; name its constants, and note the module path of each node."""
+def _to_program(exported: ExportedProgram) -> Program:
+    """Copy the graph; turn parameters and buffers into constants, and note the module path of each node."""
+    signature = exported.graph_signature
+    tensors = {**exported.state_dict, **exported.constants}
+    sources = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
     graph = fx.Graph()
+    program = Program(graph, {}, (LOGITS.name,))
     copied: dict[fx.Node, fx.Node] = {}
-    constants: dict[str, Tensor] = {}
-    names: dict[str, str] = {}
-    for node in captured.graph.nodes:
+    for node in exported.graph.nodes:
         if node.op == "output":
-            (results,) = node.args
-            flat = torch.utils._pytree.tree_leaves(results)
-            graph.output(tuple(copied[result] for result in flat))
-            continue
-        if node.op == "placeholder" and not graph.find_nodes(op="placeholder"):
-            new = graph.placeholder(IMAGE.name)
-        else:
-            new = graph.node_copy(node, copied.__getitem__)
-        stack = node.meta.get("nn_module_stack") or {"": ("", "")}
-        path, kind = list(stack.values())[-1]
-        new.meta = {"val": node.meta.get("val"), "path": path}
-        if (bias_name := _BIAS_NAMES.get(str(kind).rsplit(".")[-1])) is not None:
-            new.meta["bias_name"] = bias_name
-        if node.op == "get_attr":
-            value = operator.attrgetter(node.target)(captured).detach()
+            logits = _logits(exported)
+            graph.output((copied[logits],))
+        elif node.name in sources:
+            source = sources[node.name]
             # The number keeps `a.b` and `a_b` apart: an fx attribute cannot have a dot.
-            name = names.setdefault(node.target, f"{node.target.replace('.', '_')}_{len(names)}")
-            new.target = name
-            new.meta.update(val=value, path=node.target)
-            constants[name] = value
-        copied[node] = new
-    return Program(graph, constants, (LOGITS.name,))
+            name = f"{source.replace('.', '_')}_{len(program.constants)}"
+            program.constants[name] = value = tensors[source].detach()
+            copied[node] = graph.create_node("get_attr", name)
+            copied[node].meta = {"val": value, "path": source}
+        elif node.op == "placeholder" and not program.inputs:
+            copied[node] = graph.placeholder(IMAGE.name)
+            copied[node].meta = {"val": node.meta["val"], "path": ""}
+        else:
+            copied[node] = graph.node_copy(node, copied.__getitem__)
+            copied[node].meta = _described(node)
+    return program
+
+
+def _described(node: fx.Node) -> dict[str, Any]:
+    """The metadata of a node of a program: its value, the path of its module, and the name of a bias that it adds."""
+    stack = node.meta.get("nn_module_stack") or {"": ("", "")}
+    path, kind = list(stack.values())[-1]
+    meta = {"val": node.meta.get("val"), "path": path}
+    if (bias_name := _BIAS_NAMES.get(str(kind).rsplit(".")[-1])) is not None:
+        meta["bias_name"] = bias_name
+    return meta
+
+
+def _logits(exported: ExportedProgram) -> fx.Node:
+    """The result of the module. Results that only update a buffer or an input are left out."""
+    (output,) = exported.graph.find_nodes(op="output")
+    specs = exported.graph_signature.output_specs
+    results = [
+        result for result, spec in zip(output.args[0], specs, strict=True) if spec.kind is OutputKind.USER_OUTPUT
+    ]
+    if len(results) != 1 or not isinstance(results[0], fx.Node):
+        raise CaptureError(
+            f"the module returns {len(results)} tensors, expected the logits",
+            hint="Wrap it in a module that returns the logits and nothing else.",
+        )
+    return results[0]
 
 
 def _check_signature(program: Program) -> None:
@@ -127,7 +140,7 @@ def _check_signature(program: Program) -> None:
             f"the module takes {len(program.inputs)} inputs, expected one image",
             hint="Wrap it in a module that takes the image and nothing else.",
         )
-    if len(shape) != 2 or isinstance(shape[0], int):
+    if len(shape) != 2:
         raise CaptureError(
             f"the module returns shape {list(shape)}, expected logits of shape [batch, classes]",
             hint="Return one row of logits per image, for any batch size.",

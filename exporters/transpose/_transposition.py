@@ -101,6 +101,13 @@ class Transposition:
         except KeyError:
             raise self.refusal("it reads a live value, and no transpose rule exists for it") from None
 
+    def constant(self, name: str, value: torch.Tensor) -> fx.Node:
+        """Add a constant that is no parameter of the module, and infer its shape."""
+        node = self.program.constant(name, value)
+        node.meta["anonymous"] = True
+        self._shapes.infer(node)
+        return node
+
     def call(self, target: Callable[..., Any], *args: Any) -> fx.Node:
         """Append an operator to the transposed pass, and infer its shape."""
         assert self._node is not None
