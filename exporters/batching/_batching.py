@@ -109,7 +109,8 @@ class Batching:
         if self.is_per_image(value):
             return self.aligned(value, len(shape_of(value)), full=full)
         sample = shape_of(value) if full else shape_of(value)[1:]
-        repeated = self.call(repeat_for_batch, self.own(value), self.own(self.old.inputs[0]), sample)
+        image = self.call(aten.detach.default, self.own(self.old.inputs[0]))
+        repeated = self.call(repeat_for_batch, self.own(value), image, sample)
         repeated.meta |= {"bias_source": path_of(value)} if not value.meta.get("anonymous") else {}
         return repeated
 

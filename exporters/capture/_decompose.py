@@ -7,6 +7,7 @@ a new tensor, and every later use of the memory reads the new one. A graph that 
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -44,7 +45,9 @@ def decompose(exported: ExportedProgram) -> ExportedProgram:
     """The same program without in-place operators, in operators of the table where torch has a decomposition."""
     if not any(_is_foreign(node) for node in exported.graph.nodes):
         return exported
-    return exported.run_decompositions(dict(_table()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 uses a deprecated function of its own
+        return exported.run_decompositions(dict(_table()))
 
 
 def _is_foreign(node: fx.Node) -> bool:

@@ -85,7 +85,7 @@ def _rewrite_batch_norm(program: Program, node: fx.Node) -> None:
             source=path_of(node),
             hint="Statistics of the batch would mix the images of a batch. Use track_running_stats=True.",
         )
-    shape = (-1, *[1] * (len(shape_of(node)) - 2))
+    shape = (-1, *[1] * (len(shape_of(a.input)) - 2))
     scale = (program.value_of(a.running_var) + a.eps).rsqrt()
     scale = scale if a.weight is None else scale * program.value_of(a.weight)
     steps: list[tuple[Any, Tensor, fx.Node]] = [

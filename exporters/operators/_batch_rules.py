@@ -21,9 +21,7 @@ def elementwise(b: Batching, node: fx.Node) -> fx.Node:
     """Operands broadcast against each other. All of them get the rank of the result."""
     shape = shape_of(node)
     full = not b.keeps_first(shape)
-    args, kwargs = fx.map_arg(
-        (node.args, node.kwargs), lambda operand: b.aligned(operand, len(shape), full=full)
-    )
+    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda operand: b.aligned(operand, len(shape), full=full))
     return b.call(_target(node), *args, **kwargs)
 
 

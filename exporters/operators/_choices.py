@@ -219,7 +219,9 @@ def _rewrite_minimum(program: Program, node: fx.Node) -> None:
     largest = program.compute(node, aten.max.dim, negative, a.dim, a.keepdim)
     for getitem in list(node.users):
         value = program.compute(getitem, operator.getitem, largest, getitem.args[1])
-        program.substitute(getitem, program.compute(getitem, aten.neg.default, value) if getitem.args[1] == 0 else value)
+        program.substitute(
+            getitem, program.compute(getitem, aten.neg.default, value) if getitem.args[1] == 0 else value
+        )
     program.graph.erase_node(node)
 
 
@@ -317,7 +319,9 @@ def _largest_of_windows(
     n = len(outer)
     taken = program.compute(node, aten.reshape.default, taken, shape)
     taken = program.compute(node, aten.permute.default, taken, [*range(n), n, n + 2, n + 1, n + 3])
-    taken = program.compute(node, aten.reshape.default, taken, [*outer, len(rows), len(columns), shape[n + 1] * shape[n + 3]])
+    taken = program.compute(
+        node, aten.reshape.default, taken, [*outer, len(rows), len(columns), shape[n + 1] * shape[n + 3]]
+    )
     largest = program.compute(node, aten.max.dim, taken, n + 2, False)
     return program.compute(node, operator.getitem, largest, 0)
 

@@ -42,7 +42,12 @@ def unary(kind: str) -> Spelling:
 
 def binary(kind: str) -> Spelling:
     """The spelling of a function with two operands. ONNX requires operands of the same type."""
-    return lambda e, node: e.op(kind, *same_type(e, *node.args[:2]))
+
+    def spell(e: Emitter, node: fx.Node) -> str:
+        is_logic = node.meta["val"].dtype is torch.bool and kind in _ON_BOOLEANS
+        return e.op(_ON_BOOLEANS[kind] if is_logic else kind, *same_type(e, *node.args[:2]))
+
+    return spell
 
 
 def same_type(e: Emitter, *operands: Any) -> list[Any]:
@@ -158,6 +163,7 @@ def _rewrite_cast(program: Program, node: fx.Node) -> None:
         program.replace(node, aten.to.dtype, source, dtype)
 
 
+_ON_BOOLEANS = {"Add": "Or", "Max": "Or", "Min": "And", "Mul": "And"}
 _PRECISIONS = (torch.float32, torch.float64)
 _UNARY = {
     aten.acos.default: "Acos",

@@ -126,7 +126,9 @@ def _spell_conv_transpose(e: Emitter, node: fx.Node) -> str:
 
 def _spell_folded_conv(e: Emitter, node: fx.Node) -> str:
     a = bind(node)
-    return _spell_folded(e, node, a.ct, "Conv", a.weight, **spell_window(a.stride, a.padding, a.dilation), group=a.groups)
+    return _spell_folded(
+        e, node, a.ct, "Conv", a.weight, **spell_window(a.stride, a.padding, a.dilation), group=a.groups
+    )
 
 
 def conv3d_transpose(
@@ -304,9 +306,7 @@ LINEAR_MAPS = (
         _rewrite_linear,
         traits=_PRODUCT_WITH_BIAS,
     ),
-    Operator(
-        aten.matmul.default, Kind.LINEAR, binary("MatMul"), _transpose_matmul, matrix_product, traits=_PRODUCT
-    ),
+    Operator(aten.matmul.default, Kind.LINEAR, binary("MatMul"), _transpose_matmul, matrix_product, traits=_PRODUCT),
     Operator(
         conv_transpose,
         Kind.LINEAR,

@@ -89,7 +89,9 @@ def rewrite_move(program: Program, node: fx.Node) -> None:
         value = _take(program, node, value, 0, flat, has_zeros=bool((index < 0).any()))
     else:
         if len(shape) != len(shape_of(source)):
-            value = program.compute(node, aten.reshape.default, value, [1] * (len(shape) - len(shape_of(source))) + [*shape_of(source)])
+            value = program.compute(
+                node, aten.reshape.default, value, [1] * (len(shape) - len(shape_of(source))) + [*shape_of(source)]
+            )
         for axis, places in enumerate(by_axis):
             if not torch.equal(places, torch.arange(shape_of(value)[axis])):
                 value = _take(program, node, value, axis, places, has_zeros=False)
@@ -177,7 +179,9 @@ def rewrite_overwrite(program: Program, node: fx.Node) -> None:
     x, src = a.self, a.src
     numbers = torch.arange(1, prod(shape_of(src)) + 1, dtype=torch.float64).reshape(shape_of(src))
     arguments = [*node.args[2:]]
-    placed = target(torch.zeros(shape_of(x), dtype=torch.float64), numbers, *arguments, **node.kwargs).round().long() - 1
+    placed = (
+        target(torch.zeros(shape_of(x), dtype=torch.float64), numbers, *arguments, **node.kwargs).round().long() - 1
+    )
     count = prod(shape_of(src))
     kept = (placed < 0).to(x.meta["val"].dtype)
     mask = program.constant(path_of(node), kept)

@@ -136,7 +136,9 @@ def _rewrite_hardtanh(program: Program, node: fx.Node) -> None:
     below = program.compute(node, aten.lt.Scalar, a.self, high)
     clamped = program.compute(node, aten.clamp.default, a.self, low, high)
     bounds = program.compute(node, aten.detach.default, clamped)
-    program.replace(node, aten.where.self, program.compute(node, aten.logical_and.default, above, below), a.self, bounds)
+    program.replace(
+        node, aten.where.self, program.compute(node, aten.logical_and.default, above, below), a.self, bounds
+    )
 
 
 def _rewrite_clamp_tensor(program: Program, node: fx.Node) -> None:

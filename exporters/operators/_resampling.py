@@ -99,11 +99,20 @@ def rewrite_average_pool(program: Program, node: fx.Node) -> None:
     stride = pair(a.stride or kernel)
     matrices = {}
     for axis in (-2, -1):
-        window = [(k, s, p) if axis == -2 + i else (1, 1, 0) for i, (k, s, p) in enumerate(zip(kernel, stride, padding, strict=True))]
+        window = [
+            (k, s, p) if axis == -2 + i else (1, 1, 0)
+            for i, (k, s, p) in enumerate(zip(kernel, stride, padding, strict=True))
+        ]
         kernels, strides, paddings = zip(*window, strict=True)
         divisor = 1 if a.divisor_override else None
 
-        def pool(images: Tensor, kernels: Any = kernels, strides: Any = strides, paddings: Any = paddings, divisor: Any = divisor) -> Tensor:
+        def pool(
+            images: Tensor,
+            kernels: Any = kernels,
+            strides: Any = strides,
+            paddings: Any = paddings,
+            divisor: Any = divisor,
+        ) -> Tensor:
             return F.avg_pool2d(images, kernels, strides, paddings, a.ceil_mode, a.count_include_pad, divisor)
 
         matrices[axis] = _matrix(pool, shape_of(a.self)[axis], axis, 2)

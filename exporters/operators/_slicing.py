@@ -175,6 +175,12 @@ def _rewrite_select(program: Program, node: fx.Node) -> None:
     program.replace(node, aten.reshape.default, part, list(shape_of(node)))
 
 
+def _rewrite_copy(program: Program, node: fx.Node) -> None:
+    """x.copy_(y) is y, expanded to the shape of x."""
+    a = bind(node)
+    program.replace(node, aten.expand.default, a.src, list(shape_of(node)))
+
+
 def _rewrite_fill(program: Program, node: fx.Node) -> None:
     """x.new_zeros(…), zeros_like and the like depend only on the shape and dtype of x, so they are constants."""
     operator: Any = node.target
@@ -231,6 +237,7 @@ SLICING = (
     Operator(aten.pad.default, Kind.LINEAR, _spell_pad, _transpose_pad, _batch_of_pad, rewrite_pad),
     Operator(insert_zeros, Kind.EXPLAIN, _spell_insert_zeros),
     Operator(repeat_for_batch, Kind.EXPLAIN, _spell_repeat_for_batch),
+    Operator(aten.copy.default, Kind.SPELLING, rewrite=_rewrite_copy),
     Operator(aten.select.int, Kind.SPELLING, rewrite=_rewrite_select),
     *(Operator(target, Kind.SPELLING, rewrite=_rewrite_split) for target in _SPLITS),
     *(Operator(target, Kind.SPELLING, rewrite=_rewrite_fill) for target in _FILLS),
