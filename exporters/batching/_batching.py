@@ -1,9 +1,10 @@
 """A program for one image → a program for a batch: every value that depends on the image gets the batch axis first.
 
 Capture runs the module on one image, so all sizes are known, and the module may use the batch axis as it likes: move
-it, merge it with windows or heads, remove it. Here S is the shape of a value for one image. In the new program the value
-has the shape [batch, *S]. If S begins with 1, which is the batch axis of nearly every value, that axis is left out, and
-the shape is [batch, *S[1:]]. So a network that keeps the batch as its first axis gives the program that one expects.
+it, merge it with windows or heads, remove it. Here S is the shape of a value for one image. In the new program the
+value has the shape [batch, *S]. If S begins with 1, which is the batch axis of nearly every value, that axis is left
+out, and the shape is [batch, *S[1:]]. So a network that keeps the batch as its first axis gives the program that one
+expects.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ Shape = tuple[int, ...]
 class Batching:
     """The walk over a program for one image. `rules` has one rule per operator, which creates its nodes for a batch.
 
-    A rule gets this object and a node of the old program. It reads its operands with `own`, `full` or `aligned`, creates
-    nodes with `call`, and returns the node for the result with `settle`, or by itself.
+    A rule gets this object and a node of the old program. It reads its operands with `own`, `full` or `aligned`,
+    creates nodes with `call`, and returns the node for the result. `settle` stores a result that has all axes.
     """
 
     def __init__(self, program: Program, rules: Mapping[Any, BatchRule]) -> None:
         self.old = program
         self.new = Program(fx.Graph(), program.constants, program.outputs, program.layout)
         self._rules = rules
-        self._values: dict[fx.Node, Any] = {}
+        self._values: dict[fx.Node, fx.Node] = {}
         self._per_image: set[fx.Node] = set()
         self._node: fx.Node | None = None
         self.has_full_results: set[fx.Node] = set()
@@ -88,8 +89,7 @@ class Batching:
     def full(self, node: fx.Node) -> fx.Node:
         """The value with all its axes: [batch, *S]."""
         if not self.keeps_first(shape_of(node)):
-            stored: fx.Node = self.own(node)
-            return stored
+            return self._values[node]
         return self.call(reshape_sample, self.own(node), shape_of(node), 1)
 
     def aligned(self, value: Any, rank: int, *, full: bool) -> Any:
@@ -104,14 +104,15 @@ class Batching:
         have = shape_of(value)[1:] if self.keeps_first(shape_of(value)) else shape_of(value)
         return self.own(value) if wanted == have else self.call(reshape_sample, self.own(value), wanted, 1)
 
-    def with_batch(self, value: fx.Node, *, full: bool) -> fx.Node:
+    def with_batch(self, value: fx.Node, *, full: bool) -> Any:
         """`aligned` to its own rank. A constant is repeated for each image."""
         if self.is_per_image(value):
             return self.aligned(value, len(shape_of(value)), full=full)
         sample = shape_of(value) if full else shape_of(value)[1:]
         image = self.call(aten.detach.default, self.own(self.old.inputs[0]))
         repeated = self.call(repeat_for_batch, self.own(value), image, sample)
-        repeated.meta |= {"bias_source": path_of(value)} if not value.meta.get("anonymous") else {}
+        if not value.meta.get("anonymous"):
+            repeated.meta["bias_source"] = path_of(value)
         return repeated
 
     def call(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
@@ -125,14 +126,14 @@ class Batching:
         """Store a result that was computed as [batch, *S]."""
         return self.call(reshape_sample, result, shape[1:], 1) if self.keeps_first(shape) else result
 
-    def refusal(self, reason: str) -> CaptureError:
+    def refusal(self, reason: str, hint: str) -> CaptureError:
         """The error for a node that cannot be computed for a batch."""
         assert self._node is not None
         path = path_of(self._node)
         return CaptureError(
             f"operator {self._node.target} in module '{path}' cannot be computed for a batch of images: {reason}",
             source=path,
-            hint="Keep the batch as the first axis of the operator's input.",
+            hint=hint,
         )
 
 

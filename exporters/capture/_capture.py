@@ -11,9 +11,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
+from torch.utils._pytree import tree_leaves
 
 from bcos_sdk.contract import CHANNELS, IMAGE, LOGITS
 from bcos_sdk.errors import CaptureError
@@ -26,6 +27,8 @@ from bcos_sdk.exporters.program import Program
 
 __all__ = ["capture", "explanation_mode"]
 
+_SAME = 1e-3
+"""Largest difference between the results of an image alone and in a batch, relative to the largest result."""
 _BIAS_NAMES = {"LogitLayer": "logit_bias"}
 """Module class → name of the bias that it adds as a plain number, here and in the public `bcos` package."""
 
@@ -58,7 +61,31 @@ def capture(module: nn.Module, size: tuple[int, int], *, channels: int = CHANNEL
     canonicalise(program)
     program = Batching(program, BATCH_RULES).run()
     _check_signature(program)
+    _refuse_mixed_images(module, channels, size, dtype)
     return program
+
+
+def _refuse_mixed_images(module: nn.Module, channels: int, size: tuple[int, int], dtype: torch.dtype) -> None:
+    """Refuse a module whose result for one image depends on the other images of the batch.
+
+    The module is captured with one image, which cannot show this. A module that takes one image only is accepted.
+    """
+    images = torch.rand(2, channels, *size, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    with explanation_mode(module), torch.no_grad():
+        try:
+            together = module(images.clone())
+        except Exception:  # the module itself decides what it raises for two images
+            return
+        alone = [module(image[None].clone()) for image in images]
+    for both, first, second in zip(*map(tree_leaves, (together, *alone)), strict=False):
+        if not isinstance(both, Tensor) or both.shape[:1] != (2,):
+            continue
+        apart = torch.stack([one.reshape(both.shape[1:]) for one in (first, second)])
+        if bool((both - apart).abs().max() > _SAME * apart.abs().max()):
+            raise CaptureError(
+                "the result for an image depends on the other images of its batch",
+                hint="Normalise and reduce over the axes of one image, not over the batch axis.",
+            )
 
 
 @contextmanager

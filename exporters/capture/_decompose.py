@@ -47,7 +47,8 @@ def decompose(exported: ExportedProgram) -> ExportedProgram:
         return exported
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 uses a deprecated function of its own
-        return exported.run_decompositions(dict(_table()))
+        functional: ExportedProgram = exported.run_decompositions(dict(_table()))
+        return functional
 
 
 def _is_foreign(node: fx.Node) -> bool:
@@ -103,8 +104,9 @@ def _attention(
     return scores.softmax(-1) @ value
 
 
-def _distances(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Tensor:
-    return torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
+def _distances(x1: Tensor, x2: Tensor, p: float = 2.0, _compute_mode: int | None = None) -> Tensor:
+    distances: Tensor = torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
+    return distances
 
 
 def _arc_tangent_of_quotient(self: Tensor, other: Tensor) -> Tensor:

@@ -21,8 +21,12 @@ from bcos_sdk.errors import CaptureError
 
 __all__ = ["traced"]
 
-_DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
-_DROPOUTS_IN_PLACE = frozenset(f"{name}_" for name in _DROPOUTS)
+_DROPOUTS = frozenset(
+    {
+        *("dropout", "dropout1d", "dropout2d", "dropout3d"),
+        *("feature_dropout", "alpha_dropout", "feature_alpha_dropout"),
+    }
+)
 
 
 @contextmanager
@@ -56,7 +60,7 @@ class _Tracing(TorchFunctionMode):
             with torch._C.DisableTorchFunction():  # otherwise the change would become a node of the graph
                 return func(*args, **kwargs)
         name = getattr(func, "__name__", "")
-        if name in _DROPOUTS or name in _DROPOUTS_IN_PLACE:
+        if name.removesuffix("_") in _DROPOUTS:
             return _input_of_dropout(name, *args, **kwargs)
         result = func(*args, **kwargs)
         return result if torch.is_grad_enabled() else tree_map(_detached, result)
@@ -71,9 +75,8 @@ def _input_of_dropout(
     input: Tensor,  # noqa: A002
     p: float = 0.5,
     train: bool = False,
-    inplace: bool = False,
-    *,
     training: bool = False,
+    **_other: Any,
 ) -> Tensor:
     if (train or training) and p > 0:
         raise CaptureError(

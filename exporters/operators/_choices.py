@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from math import prod
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -197,7 +196,7 @@ def _spell_scatter_windows(e: Emitter, node: fx.Node) -> str:
 
 
 def _rewrite_gather(program: Program, node: fx.Node) -> None:
-    """An index that is the same for every image moves elements. Otherwise the other axes must have their full length."""
+    """An index that is the same for every image moves elements. Otherwise the other axes must have their full size."""
     a = bind(node)
     if is_constant(a.index):
         rewrite_move(program, node)
@@ -236,16 +235,11 @@ def _rewrite_sorted(program: Program, node: fx.Node) -> None:
     shape = shape_of(a.self)
     axis = a.dim % len(shape)
     size = shape[axis]
-    count, largest = {
-        aten.topk.default: lambda: (a.k, a.largest),
-        aten.sort.default: lambda: (size, a.descending),
-        aten.sort.stable: lambda: (size, a.descending),
-        aten.kthvalue.default: lambda: (a.k, False),
-        aten.median.dim: lambda: ((size + 1) // 2, False),
-    }[node.target]()  # type: ignore[index]
-    is_one = node.target in (aten.kthvalue.default, aten.median.dim)
     if node.target is aten.topk.default and all(getitem.args[1] == 1 for getitem in node.users):
         return
+    is_one = node.target in (aten.kthvalue.default, aten.median.dim)
+    count = (size + 1) // 2 if node.target is aten.median.dim else getattr(a, "k", size)
+    largest = not is_one and getattr(a, "largest", getattr(a, "descending", False))
     found = program.compute(node, aten.topk.default, a.self, count, axis, largest)
     index = program.compute(node, operator.getitem, found, 1)
     if is_one:
@@ -306,8 +300,8 @@ def _rewrite_adaptive_max_pool2d(program: Program, node: fx.Node) -> None:
 def _largest_of_windows(
     program: Program, node: fx.Node, x: fx.Node, rows: list[list[int]], columns: list[list[int]]
 ) -> fx.Node:
-    """The maximum over windows, each a set of rows times a set of columns. Shorter windows repeat their first element."""
-    *outer, height, width = shape_of(x)
+    """The maximum over windows, each a set of rows times a set of columns. Shorter ones repeat their first element."""
+    outer = shape_of(x)[:-2]
     taken = x
     for axis, windows in ((len(outer), rows), (len(outer) + 1, columns)):
         longest = max(map(len, windows))

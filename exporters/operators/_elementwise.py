@@ -155,7 +155,7 @@ def remove_node(program: Program, node: fx.Node) -> None:
 def _rewrite_cast(program: Program, node: fx.Node) -> None:
     """A cast between float32 and float64 goes away, because a program runs in one precision. Others stay."""
     source, dtype = node.all_input_nodes[0], node.meta["val"].dtype
-    if dtype in _PRECISIONS and is_floating(source) or dtype == source.meta["val"].dtype:
+    if (dtype in _PRECISIONS and is_floating(source)) or dtype == source.meta["val"].dtype:
         remove_node(program, node)
     elif dtype is torch.float16:
         program.replace(node, through_half, source)

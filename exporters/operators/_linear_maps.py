@@ -23,6 +23,8 @@ __all__ = ["LINEAR_MAPS", "conv_transpose", "flipped_conv"]
 
 aten = torch.ops.aten
 
+_DYNAMIC_FILTERS = "Write it as a matrix product of patches (torch.nn.functional.unfold) and filters."
+
 
 def conv_transpose(
     ct: Tensor, weight: Tensor, stride: Pair, padding: Pair, output_padding: Pair, dilation: Pair, groups: int
@@ -218,7 +220,7 @@ def _rewrite_convolution(program: Program, node: fx.Node) -> None:
         raise CaptureError(
             f"operator {node.target} in module '{path_of(node)}' has filters that depend on the image",
             source=path_of(node),
-            hint="Write it as a matrix product of patches (torch.nn.functional.unfold) and filters.",
+            hint=_DYNAMIC_FILTERS,
         )
     rank = len(shape_of(weight)) - 2
     transposed = getattr(a, "transposed", node.target in _TRANSPOSED)
@@ -266,7 +268,7 @@ def _batch_of_convolution(b: Batching, node: fx.Node) -> fx.Node:
     shape = shape_of(source)
     rank = len(shape_of(weight)) - 2
     if not is_constant(weight):
-        raise b.refusal("its filters depend on the image")
+        raise b.refusal("its filters depend on the image", _DYNAMIC_FILTERS)
     others = fx.map_arg(node.args[2:], b.own)
     if len(shape) == rank + 1:
         result = b.call(node.target, b.full(source), b.own(weight), *others, **node.kwargs)  # type: ignore[arg-type]
@@ -274,7 +276,7 @@ def _batch_of_convolution(b: Batching, node: fx.Node) -> fx.Node:
     if b.keeps_first(shape):
         return b.call(node.target, b.own(source), b.own(weight), *others, **node.kwargs)  # type: ignore[arg-type]
     if node.target is not aten.conv2d.default:
-        raise b.refusal("it convolves several images at once for each image")
+        raise b.refusal("it convolves several images for each image", "Keep the batch as the first axis of its input.")
     a = bind(node)
     flat = b.new.constant(path_of(weight), b.old.value_of(weight).unsqueeze(2))
     turned = b.call(aten.permute.default, b.own(source), [0, 2, 1, 3, 4])

@@ -50,7 +50,7 @@ def _transpose_take(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
 
 
 def copies_of(index: Tensor, size: int) -> Tensor:
-    """[size, most]: the places at which each of `size` elements occurs in the index, filled up with the index's length."""
+    """[size, most]: the places at which each of `size` elements occurs in the index, filled up with its length."""
     kept = index < size
     places = kept.nonzero().flatten()
     source, order = index[kept].sort(stable=True)
@@ -117,7 +117,8 @@ def _sources(program: Program, node: fx.Node) -> Tensor:
             return numbers
         if not is_constant(used):
             raise CaptureError(
-                f"operator {node.target} in module '{path_of(node)}' moves elements by an index that depends on the image",
+                f"operator {node.target} in module '{path_of(node)}' moves elements by an index that depends on the "
+                "image",
                 source=path_of(node),
                 hint="Use torch.gather or torch.take_along_dim.",
             )

@@ -55,8 +55,8 @@ class Operator:
     """One entry of the operator table.
 
     `target` is an aten overload or one of our own functions in plain torch. `transpose` is its rule in the transposed
-    pass, `onnx` its spelling. Two functions run at capture: `rewrite` may replace a node of the program for one image by
-    other operators, and `batch` creates the nodes of the program for a batch.
+    pass, `onnx` its spelling. Two functions run at capture: `rewrite` may replace a node of the program for one image
+    by other operators, and `batch` creates the nodes of the program for a batch.
     """
 
     target: Any

@@ -1,7 +1,7 @@
 """Piecewise linear functions of single elements: y = slope · x + offset, where slope and offset are frozen.
 
-Which piece holds is a choice, which the transposed pass takes from the forward pass. The slope multiplies the cotangent,
-and the offset goes into the ledger. At the border of two pieces the slope is that of autograd.
+Which piece holds is a choice, which the transposed pass takes from the forward pass. The slope multiplies the
+cotangent, and the offset goes into the ledger. At the border of two pieces the slope is that of autograd.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Linear maps along single axes, given by a matrix each: interpolation, average pools with uneven windows, running sums.
+"""Linear maps along single axes, given by a matrix each: interpolation, uneven average pools, running sums.
 
 The matrix of an axis is found by applying the operator to the unit vectors of this axis, with the other axes unchanged.
 Forward and transposed pass are then ordinary matrix products, and equal in every runtime.
@@ -65,7 +65,7 @@ def _rewrite_interpolation(mode: str, rank: int, *, antialias: bool = False) -> 
         for axis in range(-rank, 0):
             size, wanted = shape_of(x)[axis], shape_of(node)[axis]
 
-            def resize(images: Tensor, axis: int = axis, size: int = size, wanted: int = wanted) -> Tensor:
+            def resize(images: Tensor, axis: int = axis, wanted: int = wanted) -> Tensor:
                 target = list(images.shape[2:])
                 target[axis] = wanted
                 factor = factors[axis]
@@ -137,7 +137,7 @@ def _rewrite_adaptive_average_pool(program: Program, node: fx.Node) -> None:
             def pool(images: Tensor, axis: int = axis) -> Tensor:
                 target = list(images.shape[2:])
                 target[axis] = counts[axis]
-                return F.adaptive_avg_pool2d(images, target)
+                return F.adaptive_avg_pool2d(images, (target[0], target[1]))
 
             matrices[axis] = _matrix(pool, sizes[axis], axis, 2)
         program.substitute(node, _apply(program, node, a.self, matrices))

@@ -5,7 +5,8 @@ torch in any precision, which is how each step of the exporter is tested.
 
 Node metadata: `val` is the value's shape and dtype (for a constant, the value itself), `path` the path of the module
 that the node belongs to. `transposed` marks nodes of the transposed pass, `bias_name` names the bias term that a node
-adds, `anonymous` marks constants that are no parameter of the module, `half` marks constants stored in fp16.
+adds, `bias_source` the constant that a node repeats for each image, `anonymous` marks constants that are no parameter
+of the module, `half` marks constants stored in fp16.
 """
 
 from __future__ import annotations

@@ -39,7 +39,35 @@ def positive(x: Tensor) -> Tensor:
 
 def windows_of(x: Tensor) -> Tensor:
     """Windows of two columns, folded into the batch: [batch · 3, 20, 2]."""
-    return x.unflatten(3, (3, 2)).permute(0, 3, 1, 2, 4).reshape(-1, 20, 2)
+    return x.reshape(-1, 4, 5, 3, 2).permute(0, 3, 1, 2, 4).reshape(-1, 20, 2)
+
+
+def changed_view(x: Tensor) -> Tensor:
+    y = x * 2
+    y[:, :2].mul_(0)
+    return y
+
+
+def changed_after_detach(x: Tensor) -> Tensor:
+    y = x * 2
+    frozen = y.detach()
+    y.mul_(3)
+    return y * frozen
+
+
+def without_gradient(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        gate = x.sigmoid()
+        with torch.enable_grad():
+            gate = gate + 1
+    return gate
+
+
+def changed_behind_dropout(x: Tensor) -> Tensor:
+    """Dropout in eval mode returns its input, which the sum then changes."""
+    y = x * 2
+    F.dropout(y, 0.5, training=False).add_(1)
+    return y * constant(6)
 
 
 def overwritten(x: Tensor) -> Tensor:
@@ -137,7 +165,7 @@ CASES: dict[str, Function] = {
     "einsum": lambda x: torch.einsum("bchw,dc->bdhw", x, constant(7, 4)),
     "einsum with a frozen value": lambda x: torch.einsum("bchw,bcvw->bhv", x, x.detach().sin()),
     "stack": lambda x: torch.stack([x, 2 * x], 1),
-    "unbind": lambda x: sum(part * (i + 1) for i, part in enumerate(x.unbind(1))),
+    "unbind": lambda x: x.unbind(1)[0] * 3 - x.unbind(1)[2],
     "matrix with bias": lambda x: torch.addmm(constant(3), x.flatten(1), constant(120, 3)),
     "batched matrix with bias": lambda x: torch.baddbmm(constant(1, 4, 4), x.flatten(2), x.detach().flatten(2).mT),
     "matrix times vector": lambda x: torch.mv(x.flatten(1), constant(120)).unsqueeze(1),
@@ -166,7 +194,7 @@ CASES: dict[str, Function] = {
     "pooled windows in the batch": lambda x: F.avg_pool2d(windows_of(x)[:, None], (2, 1)).reshape(x.shape[0], -1),
     "two halves in the batch": lambda x: sum(torch.cat([x, x.flip(3)], 0).sin().detach().mul(2).chunk(2, 0)) * x,
     "halves of the batch convolved": lambda x: (
-        F.conv2d(torch.cat([x, x.flip(3)], 0), constant(2, 4, 2, 2)).unflatten(0, (2, -1)).sum(0)
+        F.conv2d(torch.cat([x, x.flip(3)], 0), constant(2, 4, 2, 2)).reshape(2, -1, 2, 4, 5).sum(0)
     ),
     "class token": lambda x: torch.cat([constant(1, 1, 30).expand(x.shape[0], -1, -1), x.flatten(2)], 1),
     "class token first in the batch": lambda x: torch.cat(
@@ -175,6 +203,10 @@ CASES: dict[str, Function] = {
     "squeezed to a vector": lambda x: x.mean((2, 3), keepdim=True).squeeze().reshape(-1, 4) * constant(4),
     "one value per image": lambda x: torch.stack([one * one.detach().square().mean() for one in x]),
     "filled for the batch": lambda x: x + x.new_ones(x.shape[0], 4, 1, 1) * constant(4, 1, 1) + torch.zeros_like(x),
+    "changed view": lambda x: changed_view(x),
+    "changed after detach": lambda x: changed_after_detach(x),
+    "no_grad inside": lambda x: x * without_gradient(x),
+    "changed behind dropout": lambda x: changed_behind_dropout(x),
     # moves
     "flip": lambda x: x.flip(2, 3) * constant(5, 6),
     "roll": lambda x: x.roll((2, -1), (2, 3)) * constant(5, 6),
