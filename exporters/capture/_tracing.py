@@ -1,8 +1,8 @@
-"""What torch.export does not see by itself: `no_grad` inside a forward pass, and dropout that returns its input.
+"""How a module is run: its logits are chosen among its results, and it computes in one precision.
 
-A value that is computed under `no_grad` has no gradient, so it is frozen: it gets a `detach`. Dropout in eval mode
-returns its input itself, so that an in-place operator behind it changes the input. In the captured graph it would
-return a new tensor.
+While it is captured, two things are added that torch.export does not see by itself. A value that is computed under
+`no_grad` has no gradient, so it is frozen: it gets a `detach`. Dropout in eval mode returns its input itself, so that
+an in-place operator behind it changes the input; in the captured graph it would return a new tensor.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +19,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from bcos_sdk.errors import CaptureError
+from bcos_sdk.exporters.capture._outputs import logits_of
 
-__all__ = ["traced"]
+__all__ = ["run_module", "traced"]
 
 _DROPOUTS = frozenset(
     {
@@ -29,15 +31,21 @@ _DROPOUTS = frozenset(
 )
 
 
+def run_module(module: nn.Module, images: Tensor, output: str | None = None) -> Tensor:
+    """The logits [batch, classes] of a module. `output` names them if the module returns several tensors."""
+    with _without_autocast():
+        return logits_of(module(images), output, len(images))
+
+
 @contextmanager
-def traced(module: nn.Module) -> Iterator[None]:
-    """Let the module's forward pass run under `_Tracing` while it is captured."""
+def traced(module: nn.Module, output: str | None) -> Iterator[None]:
+    """Let the module's forward pass run under `_Tracing`, and return its logits, while it is captured."""
     forward = module.forward
 
     @wraps(forward)  # torch.export reads the signature
-    def forward_under_tracing(*args: Any, **kwargs: Any) -> Any:
-        with _Tracing():
-            return forward(*args, **kwargs)
+    def forward_under_tracing(*args: Any, **kwargs: Any) -> Tensor:
+        with _Tracing(), _without_autocast():
+            return logits_of(forward(*args, **kwargs), output, 1)
 
     own = "forward" in vars(module)
     object.__setattr__(module, "forward", forward_under_tracing)
@@ -49,6 +57,17 @@ def traced(module: nn.Module) -> Iterator[None]:
             object.__setattr__(module, "forward", forward)
         else:
             object.__delattr__(module, "forward")
+
+
+@contextmanager
+def _without_autocast() -> Iterator[None]:
+    """Let `torch.autocast` inside a module do nothing: the precision of a graph is chosen at export."""
+    with patch.object(torch.autocast, "__enter__", lambda self: self), patch.object(torch.autocast, "__exit__", _leave):
+        yield
+
+
+def _leave(*_arguments: Any) -> None:
+    return None
 
 
 class _Tracing(TorchFunctionMode):

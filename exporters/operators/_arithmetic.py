@@ -27,7 +27,7 @@ def _transpose_sum(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
         if operand in t.live:
             own = t.sum_to(ct, operand, sample)
             t.add(operand, own if sign > 0 else t.call(aten.neg.default, own))
-        else:
+        elif isinstance(operand, fx.Node) or operand != 0:  # Python's sum() begins with 0
             t.add_bias(operand, ct, sample, sign=sign)
 
 

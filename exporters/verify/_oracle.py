@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from bcos_sdk.exporters.capture import explanation_mode
+from bcos_sdk.exporters.capture import explanation_mode, run_module
 
 __all__ = ["PROBES", "Truth", "consult", "probe_images"]
 
@@ -55,12 +55,21 @@ class Truth:
         return Truth(self.logits[images], *(values[images, :targets] for values in per_target))
 
 
-def consult(module: nn.Module, images: Tensor, targets: Tensor, dtype: torch.dtype = torch.float64) -> Truth:
+def consult(
+    module: nn.Module,
+    images: Tensor,
+    targets: Tensor,
+    dtype: torch.dtype = torch.float64,
+    *,
+    output: str | None = None,
+) -> Truth:
     """Explain every target of every image by autograd. Targets are encoded as the contract defines."""
     module = copy.deepcopy(module).to(dtype).requires_grad_(False)
     # One image at a time: autograd's buffers for a whole batch in float64 would not fit into memory.
     with explanation_mode(module), _in_precision(dtype):
-        answers = [_explain(module, image[None].to(dtype), aims) for image, aims in zip(images, targets, strict=True)]
+        answers = [
+            _explain(module, image[None].to(dtype), aims, output) for image, aims in zip(images, targets, strict=True)
+        ]
     logits, classes, weights, contributions, bias = (torch.stack(parts) for parts in zip(*answers, strict=True))
     return Truth(logits.double(), classes, weights.double(), contributions.double(), bias.double())
 
@@ -101,9 +110,9 @@ class _OnePrecision(TorchFunctionMode):
 _PRECISIONS = (torch.float32, torch.float64)
 
 
-def _explain(module: nn.Module, image: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+def _explain(module: nn.Module, image: Tensor, targets: Tensor, output: str | None) -> tuple[Tensor, ...]:
     x = image.clone().requires_grad_()
-    (logits,) = module(x)
+    (logits,) = run_module(module, x, output)
     ranked = logits.detach().argsort(descending=True, stable=True)
     classes = torch.where(targets < 0, ranked[(-targets - 1).clamp(min=0)], targets)
     aims = torch.cat([logits, logits.mean(0, keepdim=True)])[classes]
