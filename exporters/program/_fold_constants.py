@@ -12,26 +12,21 @@ from bcos_sdk.exporters.program._program import Program
 __all__ = ["fold_constants"]
 
 _MOVES = frozenset(
-    [
-        "alias",
-        "clone",
-        "contiguous",
-        "detach",
-        "expand",
-        "flatten",
-        "lift_fresh_copy",
-        "permute",
-        "repeat",
-        "reshape",
-        "select",
-        "slice",
-        "squeeze",
-        "to",
-        "transpose",
-        "unflatten",
-        "unsqueeze",
-        "view",
-    ]
+    {
+        *(
+            "alias",
+            "clone",
+            "contiguous",
+            "detach",
+            "expand",
+            "flatten",
+            "lift_fresh_copy",
+            "permute",
+            "repeat",
+            "reshape",
+        ),
+        *("select", "slice", "squeeze", "to", "transpose", "unflatten", "unsqueeze", "view"),
+    }
 )
 """Operators that only move or repeat elements: their result is still called after the parameter."""
 
