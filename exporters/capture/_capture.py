@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -56,10 +57,14 @@ def capture(
     images = torch.rand(2, channels, *size, dtype=dtype, generator=torch.Generator().manual_seed(0))
     _refuse_faulty(module, images[:1], output)
     try:
-        with explanation_mode(module), traced(module, output):
-            exported = torch.export.export(module, (images[:1].clone(),), strict=False)
-        with torch.no_grad():
-            exported = decompose(exported)
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # torch warns of its own deprecated functions, and of attributes that change
+            with explanation_mode(module), traced(module, output):
+                exported = torch.export.export(module, (images[:1].clone(),), strict=False)
+            with torch.no_grad():
+                exported = decompose(exported)
     except CaptureError:
         raise
     except Exception as error:  # torch.export raises errors of many unrelated types

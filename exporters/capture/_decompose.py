@@ -7,7 +7,6 @@ a new tensor, and every later use of the memory reads the new one. A graph that 
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -45,10 +44,8 @@ def decompose(exported: ExportedProgram) -> ExportedProgram:
     """The same program without in-place operators, in operators of the table where torch has a decomposition."""
     if not any(_is_foreign(node) for node in exported.graph.nodes):
         return exported
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 uses a deprecated function of its own
-        functional: ExportedProgram = exported.run_decompositions(dict(_table()))
-        return functional
+    functional: ExportedProgram = exported.run_decompositions(dict(_table()))
+    return functional
 
 
 def _is_foreign(node: fx.Node) -> bool:
