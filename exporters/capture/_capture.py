@@ -60,7 +60,7 @@ def capture(
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
-            )  # torch warns of its own deprecated functions, and of attributes that change
+            )  # torch warns of its own deprecated functions and of changed attributes
             with explanation_mode(module), traced(module, output):
                 exported = torch.export.export(module, (images[:1].clone(),), strict=False)
             with torch.no_grad():
