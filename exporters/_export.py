@@ -41,6 +41,7 @@ def export(
     preprocessing: InputSpec | None = None,
     probability: Literal["sigmoid", "softmax"] = "sigmoid",
     precision: GraphPrecision = "fp32",
+    output: str | None = None,
     expected: Expected | None = None,
     force: bool = False,
     without: Collection[str] = (),
@@ -53,6 +54,8 @@ def export(
 
     With `precision="fp16"`, convolutions and matrix products run in fp16. Layers for which a certificate or the
     comparison with torch would fail stay in float32; the manifest names them.
+
+    `output` names the logits if the module returns several tensors: a key, a field, or "0" for the first of a tuple.
 
     `preprocessing` says how a picture becomes the input. The default resizes the shorter side to 256/224 of the input
     size and crops the centre: `InputSpec.for_photographs(input_size)`. `InputSpec.exact(input_size)` does neither.
@@ -76,9 +79,9 @@ def export(
     with BundleWriter(path, force=force) as writer:
         if expectation is not None:
             progress("comparing with the expected logits")
-            expectation.check_module(module, spec)
+            expectation.check_module(module, spec, output)
         progress("capturing and transposing")
-        compiled = compile_module(module, spec.size, without=without)
+        compiled = compile_module(module, spec.size, output=output, without=without)
         (classes,) = sample_shape(compiled.predict.results[0])
         if labels is not None and len(labels) != classes:
             raise ExportError(
@@ -90,7 +93,7 @@ def export(
         for refusal in find_refusals(graphs.predict, graphs.explain):
             log.warning("TensorRT cannot build an engine for this bundle: %s", refusal)
         progress("checking against torch")
-        trial = Trial(module, spec.size, classes, max_batch, has_choices=compiled.has_choices)
+        trial = Trial(module, spec.size, classes, max_batch, has_choices=compiled.has_choices, output=output)
         try:
             parity = trial.judge(graphs)
         except ParityError as error:

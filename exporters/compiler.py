@@ -71,7 +71,12 @@ class Compiled:
 
 
 def compile_module(
-    module: nn.Module, size: tuple[int, int], *, channels: int = CHANNELS, without: Collection[str] = ()
+    module: nn.Module,
+    size: tuple[int, int],
+    *,
+    channels: int = CHANNELS,
+    output: str | None = None,
+    without: Collection[str] = (),
 ) -> Compiled:
     """Capture, simplify, transpose, simplify. `without` names passes to leave out, which helps to find a faulty one."""
     known = {simplification.__name__ for simplification in (*FORWARD_PASSES, *EXPLAIN_PASSES)}
@@ -81,7 +86,7 @@ def compile_module(
             hint=f"Choose from {', '.join(sorted(known))}.",
         )
     rewrites: dict[str, int] = {}
-    predict = capture(module, size, channels=channels)
+    predict = capture(module, size, channels=channels, output=output)
     _simplify(predict, FORWARD_PASSES, without, rewrites)
     explain, bias_terms = explain_program(predict)
     _simplify(explain, EXPLAIN_PASSES, without, rewrites)

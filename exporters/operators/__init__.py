@@ -9,13 +9,17 @@ from typing import Any
 
 from torch import fx
 
+from bcos_sdk.exporters.batching import BatchRule
 from bcos_sdk.exporters.onnx import Spelling
 from bcos_sdk.exporters.operators._arithmetic import ARITHMETIC
 from bcos_sdk.exporters.operators._choices import CHOICES
 from bcos_sdk.exporters.operators._elementwise import ELEMENTWISE, from_half, to_half
 from bcos_sdk.exporters.operators._linear_maps import LINEAR_MAPS, conv_transpose, flipped_conv
+from bcos_sdk.exporters.operators._moves import MOVES
 from bcos_sdk.exporters.operators._operator import Kind, Operator, Rewrite, Trait
+from bcos_sdk.exporters.operators._piecewise import PIECEWISE
 from bcos_sdk.exporters.operators._reductions import REDUCTIONS, avg_pool_transpose, repeat_average
+from bcos_sdk.exporters.operators._resampling import RESAMPLING
 from bcos_sdk.exporters.operators._reshaping import RESHAPING
 from bcos_sdk.exporters.operators._slicing import SLICING, pick_every
 from bcos_sdk.exporters.operators._target_operators import (
@@ -28,6 +32,7 @@ from bcos_sdk.exporters.operators._target_operators import (
 from bcos_sdk.exporters.transpose import Rule
 
 __all__ = [
+    "BATCH_RULES",
     "OPERATORS",
     "REWRITES",
     "SPELLINGS",
@@ -60,12 +65,25 @@ def _by_target(operators: Iterable[Operator]) -> dict[Any, Operator]:
 
 
 OPERATORS = _by_target(
-    (*ARITHMETIC, *LINEAR_MAPS, *REDUCTIONS, *RESHAPING, *SLICING, *CHOICES, *ELEMENTWISE, *TARGET_OPERATORS)
+    (
+        *ARITHMETIC,
+        *LINEAR_MAPS,
+        *RESAMPLING,
+        *REDUCTIONS,
+        *RESHAPING,
+        *MOVES,
+        *SLICING,
+        *PIECEWISE,
+        *CHOICES,
+        *ELEMENTWISE,
+        *TARGET_OPERATORS,
+    )
 )
 """Every operator that a program may contain, by its fx target."""
 
 TRANSPOSES: dict[Any, Rule] = {target: one.transpose for target, one in OPERATORS.items() if one.transpose}
 SPELLINGS: dict[Any, Spelling] = {target: one.onnx for target, one in OPERATORS.items() if one.onnx}
+BATCH_RULES: dict[Any, BatchRule] = {target: one.batch for target, one in OPERATORS.items() if one.batch}
 REWRITES: dict[Any, Rewrite] = {target: one.rewrite for target, one in OPERATORS.items() if one.rewrite}
 
 

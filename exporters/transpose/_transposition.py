@@ -99,7 +99,14 @@ class Transposition:
         try:
             return self._rules[node.target]
         except KeyError:
-            raise self.refusal("it reads a live value, and no transpose rule exists for it") from None
+            raise self.refusal("it is not linear in its input, which is live") from None
+
+    def constant(self, name: str, value: torch.Tensor) -> fx.Node:
+        """Add a constant that is no parameter of the module, and infer its shape."""
+        node = self.program.constant(name, value)
+        node.meta["anonymous"] = True
+        self._shapes.infer(node)
+        return node
 
     def call(self, target: Callable[..., Any], *args: Any) -> fx.Node:
         """Append an operator to the transposed pass, and infer its shape."""
@@ -149,6 +156,8 @@ class Transposition:
         assert self._node is not None
         if "bias_name" in self._node.meta:
             return str(self._node.meta["bias_name"])
+        if isinstance(value, fx.Node) and "bias_source" in value.meta:
+            return str(value.meta["bias_source"])
         has_name = is_constant(value) and not value.meta.get("anonymous")
         return (path_of(value) if has_name else "") or path_of(self._node) or "bias"
 

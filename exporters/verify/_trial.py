@@ -67,13 +67,20 @@ class Trial:
     """
 
     def __init__(
-        self, module: nn.Module, size: tuple[int, int], classes: int, max_batch: int, *, has_choices: bool
+        self,
+        module: nn.Module,
+        size: tuple[int, int],
+        classes: int,
+        max_batch: int,
+        *,
+        has_choices: bool,
+        output: str | None = None,
     ) -> None:
         self.images = probe_images(size)
         ranks = [rank_target(1 + index % min(2, classes)) for index in range(len(self.images))]
         self._targets = torch.tensor([[rank, classes // 2, mean_target(classes)] for rank in ranks])
-        self._truth = consult(module, self.images, self._targets)
-        in_float32 = consult(module, self.images, self._truth.classes, torch.float32)
+        self._truth = consult(module, self.images, self._targets, output=output)
+        in_float32 = consult(module, self.images, self._truth.classes, torch.float32, output=output)
         own = _error_of_torch(self._truth, in_float32)
         self.limits: dict[GraphPrecision, dict[str, float]] = {
             "fp32": _limits(own, LIMITS, _CAPS, _TIMES_TORCH, has_choices=has_choices),
