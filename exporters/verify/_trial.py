@@ -27,6 +27,7 @@ from bcos_sdk.contract import (
 )
 from bcos_sdk.errors import ExportError, ParityError
 from bcos_sdk.exporters.verify._oracle import PROBES, Truth, consult, probe_images
+from bcos_sdk.exporters.verify._scales import not_vanishing
 from bcos_sdk.images import decode
 
 __all__ = ["LIMITS", "GraphFiles", "Trial", "parity_table", "run_graph"]
@@ -48,7 +49,6 @@ _HALF_LIMITS = {"logits": 2e-3, "weights": 4e-2, "contributions": 4e-2, "bias": 
 _HALF_CAPS = _HALF_LIMITS | {"logits": 2e-2, "weights": 1e-1, "contributions": 1e-1}
 # W(x) jumps where two units of a MaxOut are equal, and rounding decides which of them is the larger.
 _JUMPING = ("weights", "contributions")
-_TINY = torch.finfo(torch.float32).tiny
 _TIE = 1e-6  # logits closer than this, relative to the largest, may be ranked either way
 
 
@@ -116,7 +116,7 @@ class Trial:
         found = torch.from_numpy(explain(self.images.numpy(), self._targets[:, :1].numpy())["classes"])
         logits = self._truth.logits
         short = logits.gather(1, self._truth.classes[:, :1]) - logits.gather(1, found)
-        wrong = (short.abs() > tie * logits.abs().amax(1, keepdim=True)).flatten()
+        wrong = (short.abs() > tie * not_vanishing(logits.abs().amax(1))[:, None]).flatten()
         if bool(wrong.any()):
             image = int(wrong.nonzero()[0])
             raise ParityError(
@@ -139,9 +139,9 @@ def _golden(images: Tensor, truth: Truth) -> Golden:
 def _error_of_torch(truth: Truth, in_float32: Truth) -> dict[str, float]:
     """The error of the module itself in float32, relative to float64. An error over its cap is a `ParityError`."""
     own = {
-        "logits": _distance(in_float32.logits, truth.logits, 1),
-        "weights": _distance(in_float32.weights, truth.weights, 3),
-        "contributions": _distance(in_float32.contributions, truth.contributions, 2),
+        "logits": _distance(in_float32.logits, truth.logits, truth.scales.logits),
+        "weights": _distance(in_float32.weights, truth.weights, truth.scales.weights),
+        "contributions": _distance(in_float32.contributions, truth.contributions, truth.scales.contributions),
     }
     for name, error in own.items():
         if not error <= _CAPS[name]:
@@ -186,24 +186,23 @@ def _measure(predict: _Predict, explain: _Explain, images: Tensor, truth: Truth)
         )
     is_mean = outputs["classes"] == mean_target(outputs["logits"].shape[1])
     scale = certificate_scale(outputs["contributions"], outputs["bias_terms"], outputs["logits"][:, None], is_mean)
-    scales = torch.from_numpy(scale).clamp_min(_TINY)
+    scales = torch.from_numpy(scale).maximum(truth.scales.least_residual)
     got = {name: value.double() for name, value in got.items()}
     every = torch.cat([got["logits"], got["logits"].mean(1, keepdim=True)], dim=1)
     total = got["contributions"].sum((2, 3)) + got["bias"]
     both_logits = (predicted, got["logits"])
     return {
-        "logits": max(_distance(logits, truth.logits, 1) for logits in both_logits),
-        "weights": _distance(got["weights"], truth.weights, 3),
-        "contributions": _distance(got["contributions"], truth.contributions, 2),
+        "logits": max(_distance(logits, truth.logits, truth.scales.logits) for logits in both_logits),
+        "weights": _distance(got["weights"], truth.weights, truth.scales.weights),
+        "contributions": _distance(got["contributions"], truth.contributions, truth.scales.contributions),
         "bias": _largest((got["bias"] - truth.bias).abs() / scales),
         "residual": _largest((every.gather(1, truth.classes) - total).abs() / scales),
     }
 
 
-def _distance(value: Tensor, truth: Tensor, axes: int) -> float:
-    """The largest ‖value − truth‖ / ‖truth‖ over all samples; a sample has the last `axes` axes."""
-    error = (value - truth).flatten(-axes).norm(dim=-1)
-    return _largest(error / truth.flatten(-axes).norm(dim=-1).clamp_min(_TINY))
+def _distance(value: Tensor, truth: Tensor, scale: Tensor) -> float:
+    """The largest ‖value − truth‖ / scale over all samples. The scale has one number per sample."""
+    return _largest((value - truth).flatten(scale.ndim).norm(dim=-1) / scale)
 
 
 def _largest(values: Tensor) -> float:
