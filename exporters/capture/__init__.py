@@ -1,5 +1,6 @@
 """Capture: torch module → program. It runs torch.export and rewrites the result to the operators of the table."""
 
-from bcos_sdk.exporters.capture._capture import capture, explanation_mode
+from bcos_sdk.exporters.capture._capture import capture
+from bcos_sdk.exporters.capture._explanation_mode import explanation_mode
 
 __all__ = ["capture", "explanation_mode"]

@@ -83,10 +83,11 @@ class _Constants:
 
     def note(self, result: Any, func: Any, args: Any, kwargs: Any) -> None:
         """Remember how the result is computed, if all operands are known."""
-        if not self.cover((args, kwargs)) or _is_random(func):
+        if (changed := _changed_operand(func, args, kwargs)) is not None:
+            if self.cover(changed):
+                self._values, self._recipes = {}, {}  # its views have changed too
+        elif not self.cover((args, kwargs)) or _is_random(func):
             return
-        if _changes_its_operand(func, kwargs):
-            self._values, self._recipes = {}, {}  # views of the operand have changed too
         elif isinstance(result, Tensor):
             self._add(result, lambda: self._call(func, args, kwargs))
         elif isinstance(result, (tuple, list)):
@@ -114,9 +115,11 @@ def _is_random(func: Any) -> bool:
     return any(word in getattr(func, "__name__", "") for word in ("rand", "normal", "bernoulli", "multinomial", "empty"))
 
 
-def _changes_its_operand(func: Any, kwargs: Any) -> bool:
+def _changed_operand(func: Any, args: Any, kwargs: Any) -> Any:
+    """The operand that the function changes in place, if there is one."""
     name = getattr(func, "__name__", "")
-    return "out" in kwargs or name in ("__setitem__", "__set__") or (name.endswith("_") and not name.endswith("__"))
+    in_place = name in ("__setitem__", "__set__") or (name.endswith("_") and not name.endswith("__"))
+    return args[0] if in_place and args else kwargs.get("out")
 
 
 class _Tracing(TorchFunctionMode):

@@ -15,8 +15,9 @@ from torch import Tensor
 __all__ = ["Scales", "not_vanishing"]
 
 _TINY = torch.finfo(torch.float32).tiny
-# A result that is smaller than this part of the largest one consists of rounding errors.
-_LEAST = 1e-6
+# Where terms cancel, float32 leaves 1e-7 to 1e-6 of their size. Results below this part of the largest one are compared
+# at its scale: a limit of 1e-4 then still allows these rounding errors.
+_LEAST = 1e-2
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Scales:
             logits=not_vanishing(logits.norm(dim=1)),
             weights=not_vanishing(weights.flatten(2).norm(dim=2)),
             contributions=not_vanishing(magnitudes.flatten(2).norm(dim=2)),
-            least_residual=(_LEAST * terms.max()).clamp_min(_TINY).expand(terms.shape),
+            least_residual=(_LEAST * terms.amax(0)).clamp_min(_TINY).expand(terms.shape),
         )
 
     def part(self, images: list[int], targets: int) -> Scales:
@@ -50,5 +51,5 @@ class Scales:
 
 
 def not_vanishing(sizes: Tensor) -> Tensor:
-    """Sizes of one result for several images, each at least a small part of the largest."""
-    return sizes.clamp_min(_LEAST * float(sizes.max())).clamp_min(_TINY)
+    """Sizes of a result for several images (axis 0), each at least a small part of the largest."""
+    return sizes.maximum(_LEAST * sizes.amax(0)).clamp_min(_TINY)
