@@ -157,6 +157,7 @@ def export(
     expectation = None if expect is None else read_expectation(expect)
     source = from_factory(model, choices) if spec is None else from_registry(spec, choices)
     progress = print_stages()
+    bias_shares: list[float] = []
     bundle = export_module(
         source.network,
         target,
@@ -169,6 +170,7 @@ def export(
         expected=expectation,
         force=force,
         progress=progress,
+        on_bias_share=bias_shares.append,
     )
     engines = build_engines(bundle, compute_capabilities=capability_list, tf32=tf32, progress=progress) if trt else []
     progress("done")
@@ -177,7 +179,7 @@ def export(
         agreement = expectation.agreement(source.network, source.preprocessing)
         print_agreement(agreement, expect)
     print_source(source, agreement)
-    print_bundle(bundle, engines, str(output) if output else stored)
+    print_bundle(bundle, bias_shares[0], engines, str(output) if output else stored)
 
 
 def _check_combinations(model: str, given: dict[str, Any]) -> None:

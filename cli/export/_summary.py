@@ -36,12 +36,13 @@ def print_source(source: Source, agreement: Agreement | None) -> None:
         click.echo("\n".join(lines) + "\n")
 
 
-def print_bundle(bundle: Bundle, engines: list[tuple[str, EngineRecord]], name: str) -> None:
+def print_bundle(bundle: Bundle, bias_share: float, engines: list[tuple[str, EngineRecord]], name: str) -> None:
     from bcos_sdk.exporters import parity_table
 
     header, *rows = parity_table(bundle.manifest.parity, bundle.manifest.parity_limits)
     click.echo("Difference from the module in torch (float64):")
     click.echo(columns(header, rows))
+    click.echo(f"Bias share: {bias_share:.0%} of an explanation are bias terms, the rest belongs to pixels.")
     if bundle.manifest.float_layers:
         click.echo(f"In float32: {', '.join(bundle.manifest.float_layers)}")
     click.echo(f"\n{bundle.path}")

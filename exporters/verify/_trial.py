@@ -49,6 +49,7 @@ _HALF_LIMITS = {"logits": 2e-3, "weights": 4e-2, "contributions": 4e-2, "bias": 
 _HALF_CAPS = _HALF_LIMITS | {"logits": 2e-2, "weights": 1e-1, "contributions": 1e-1}
 # W(x) jumps where two units of a MaxOut are equal, and rounding decides which of them is the larger.
 _JUMPING = ("weights", "contributions")
+_TINY = torch.finfo(torch.float32).tiny
 _TIE = 1e-6  # logits closer than this, relative to the largest, may be ranked either way
 
 
@@ -63,7 +64,8 @@ class GraphFiles(NamedTuple):
 class Trial:
     """The results of the module on the probe images, computed once, and the limits for graphs of each precision.
 
-    `golden` has the result for the photograph: the golden record of the bundle.
+    `golden` has the result for the photograph: the golden record of the bundle. `bias_share` is known after `judge`:
+    Σ|bias term| / (Σ|contribution| + Σ|bias term|) for a class of high rank, the mean over the probe images.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Trial:
             "fp16": _limits(own, _HALF_LIMITS, _HALF_CAPS, _TIMES_HALF, has_choices=has_choices),
         }
         self.golden = _golden(self.images, self._truth)
+        self.bias_share = float("nan")
         self._batches = sorted({1, min(2, max_batch), min(3, max_batch), max_batch})
 
     def judge(self, graphs: GraphFiles, precision: GraphPrecision = "fp32") -> tuple[Parity, ...]:
@@ -106,6 +109,8 @@ class Trial:
                 for explain, targets in trials
                 for chosen in _batches(len(self.images), batch)
             ]
+            if batch == 1:
+                self.bias_share = sum(one["bias_share"] for one in measured) / len(measured)
             worst = {name: _rounded(max(one[name] for one in measured)) for name in LIMITS}
             figures.append(Parity(batch=batch, targets=count, **worst))
             _judge(figures[-1], limits)
@@ -175,7 +180,7 @@ def _batches(images: int, batch: int) -> Iterator[list[int]]:
 
 
 def _measure(predict: _Predict, explain: _Explain, images: Tensor, truth: Truth) -> dict[str, float]:
-    """The distances of both graphs from the truth, by the names in LIMITS."""
+    """The distances of both graphs from the truth, by the names in LIMITS, and the bias share of the first target."""
     predicted = torch.from_numpy(predict(images.numpy())["logits"]).double()
     outputs = explain(images.numpy(), truth.classes.numpy())
     got = {name: torch.from_numpy(value) for name, value in outputs.items()}
@@ -191,7 +196,9 @@ def _measure(predict: _Predict, explain: _Explain, images: Tensor, truth: Truth)
     every = torch.cat([got["logits"], got["logits"].mean(1, keepdim=True)], dim=1)
     total = got["contributions"].sum((2, 3)) + got["bias"]
     both_logits = (predicted, got["logits"])
+    pixels, terms = truth.contributions[:, 0].abs().sum((1, 2)), got["bias_terms"][:, 0].abs().sum(1)
     return {
+        "bias_share": float((terms / (pixels + terms).clamp_min(_TINY)).mean()),
         "logits": max(_distance(logits, truth.logits, truth.scales.logits) for logits in both_logits),
         "weights": _distance(got["weights"], truth.weights, truth.scales.weights),
         "contributions": _distance(got["contributions"], truth.contributions, truth.scales.contributions),
