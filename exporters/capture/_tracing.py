@@ -112,7 +112,9 @@ class _Constants:
 
 
 def _is_random(func: Any) -> bool:
-    return any(word in getattr(func, "__name__", "") for word in ("rand", "normal", "bernoulli", "multinomial", "empty"))
+    return any(
+        word in getattr(func, "__name__", "") for word in ("rand", "normal", "bernoulli", "multinomial", "empty")
+    )
 
 
 def _changed_operand(func: Any, args: Any, kwargs: Any) -> Any:
