@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from itertools import chain
 from typing import Any
 
@@ -93,7 +93,7 @@ class _Constants:
         elif isinstance(result, (tuple, list)):
             for index, one in enumerate(result):
                 if isinstance(one, Tensor):
-                    self._add(one, lambda index=index: self._call(func, args, kwargs)[index])
+                    self._add(one, partial(self._part, index, func, args, kwargs))
 
     def _add(self, result: Tensor, recipe: Callable[[], Any]) -> None:
         self._kept.append(result)  # so that no other tensor gets its id
@@ -102,6 +102,9 @@ class _Constants:
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         args, kwargs = tree_map(self._value, (args, kwargs))
         return func(*args, **kwargs)
+
+    def _part(self, index: int, func: Any, args: Any, kwargs: Any) -> Any:
+        return self._call(func, args, kwargs)[index]
 
     def _value(self, operand: Any) -> Any:
         if not isinstance(operand, Tensor):

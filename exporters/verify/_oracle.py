@@ -54,8 +54,9 @@ class Truth:
     def part(self, images: list[int], targets: int) -> Truth:
         """The part for these images and their first `targets` targets."""
         per_target = (self.classes, self.weights, self.contributions, self.bias)
-        parts = (values[images, :targets] for values in per_target)
-        return Truth(self.logits[images], *parts, self.scales.part(images, targets))
+        classes, weights, contributions, bias = (values[images, :targets] for values in per_target)
+        scales = self.scales.part(images, targets)
+        return Truth(self.logits[images], classes, weights, contributions, bias, scales)
 
 
 def consult(module: nn.Module, images: Tensor, targets: Tensor, dtype: torch.dtype = torch.float64) -> Truth:

@@ -30,6 +30,8 @@ class Scales:
     """‖W(x)‖."""
     contributions: Tensor
     """‖Σ|w·x|‖, the sum over channels, the norm over pixels."""
+    bias: Tensor
+    """Σ|contribution| + |b(x)|."""
     least_residual: Tensor
     """The least scale of a residual; its usual one is `certificate_scale`."""
 
@@ -41,12 +43,13 @@ class Scales:
             logits=not_vanishing(logits.norm(dim=1)),
             weights=not_vanishing(weights.flatten(2).norm(dim=2)),
             contributions=not_vanishing(magnitudes.flatten(2).norm(dim=2)),
+            bias=not_vanishing(terms),
             least_residual=(_LEAST * terms.amax(0)).clamp_min(_TINY).expand(terms.shape),
         )
 
     def part(self, images: list[int], targets: int) -> Scales:
         """The part for these images and their first `targets` targets."""
-        per_target = (self.weights, self.contributions, self.least_residual)
+        per_target = (self.weights, self.contributions, self.bias, self.least_residual)
         return Scales(self.logits[images], *(values[images, :targets] for values in per_target))
 
 

@@ -40,7 +40,8 @@ LIMITS = {"logits": 1e-5, "weights": 1e-4, "contributions": 1e-4, "bias": 1e-5, 
 # Deep networks lose digits in float32, in torch too. A graph may differ by this multiple of torch's own float32 error.
 _TIMES_TORCH = 5
 # Limits that hold however large torch's own error is.
-_CAPS = LIMITS | {"logits": 1e-3, "weights": 1e-2, "contributions": 1e-2}
+# A bias that is added before other layers, such as the mean of a normalisation, is multiplied by weights as pixels are.
+_CAPS = LIMITS | {"logits": 1e-3, "weights": 1e-2, "contributions": 1e-2, "bias": 1e-3}
 # The rounding error of fp16 is 4.9e-4, 2^13 times that of float32, and a network amplifies both by the same factor.
 # Correct graphs differ by up to 1e-3 (logits), 3e-2 (W(x), on flat images) and 3e-4 (residual) in ONNX Runtime on the
 # CPU. It does not round the results of products, but GPUs do; the limits allow for that.
@@ -147,6 +148,7 @@ def _error_of_torch(truth: Truth, in_float32: Truth) -> dict[str, float]:
         "logits": _distance(in_float32.logits, truth.logits, truth.scales.logits),
         "weights": _distance(in_float32.weights, truth.weights, truth.scales.weights),
         "contributions": _distance(in_float32.contributions, truth.contributions, truth.scales.contributions),
+        "bias": _largest((in_float32.bias - truth.bias).abs() / truth.scales.bias),
     }
     for name, error in own.items():
         if not error <= _CAPS[name]:

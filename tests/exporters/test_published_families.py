@@ -46,11 +46,12 @@ def test_gradient_checkpoints_are_exported(tmp_path: Path, reentrant: bool) -> N
 
 def test_the_switch_of_the_first_release_is_called_and_set_back() -> None:
     torch.manual_seed(0)
-    module = nn.Sequential(SwitchedConv(6, 8, 3), SwitchedConv(8, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
-    module[1].explanation_mode(True)
+    first, second = SwitchedConv(6, 8, 3), SwitchedConv(8, 4, 3)
+    module = nn.Sequential(first, second, nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    second.explanation_mode(True)
     with explanation_mode(module):
         check_against_jacobian(module, images())
-    assert (module[0].detach, module[1].detach) == (False, True)
+    assert (first.detach, second.detach) == (False, True)
 
 
 @pytest.mark.parametrize("live", ["query", "key"])

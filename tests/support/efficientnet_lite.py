@@ -47,7 +47,7 @@ class Block(nn.Module):
         self._project_conv, self._bn2 = nn.Conv2d(inner, outputs, 1, bias=False), _norm(outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.relu6(self._bn0(self._expand_conv(x))) if self.expands else x
+        y: Tensor = F.relu6(self._bn0(self._expand_conv(x))) if self.expands else x
         y = F.relu6(self._bn1(self._depthwise_conv(y)))
         y = self._bn2(self._project_conv(y))
         return x + y if self.adds else y

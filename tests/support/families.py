@@ -37,11 +37,10 @@ class BcosifiedConv(nn.Module):
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
         super().__init__()
         self.linear = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2)
+        self.window = (kernel, stride, kernel // 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        squares = F.avg_pool2d(
-            (x * x).sum(1, keepdim=True), self.linear.kernel_size, self.linear.stride, self.linear.padding
-        )
+        squares = F.avg_pool2d((x * x).sum(1, keepdim=True), *self.window)
         return _b_cos(self.linear(x), (squares + 1e-6).sqrt())
 
 
@@ -121,7 +120,8 @@ class BcosifiedVit(nn.Module):
         batch, count, width = x.shape
         q, k, v = self.qkv(x).reshape(batch, count, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
         mixed = F.scaled_dot_product_attention(q.detach(), k.detach(), v)
-        return self.out(mixed.transpose(1, 2).reshape(batch, count, width))
+        result: Tensor = self.out(mixed.transpose(1, 2).reshape(batch, count, width))
+        return result
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.patches(normalise(x)).flatten(2).transpose(1, 2)
@@ -172,6 +172,8 @@ class AttentionPool(nn.Module):
 class Clip(nn.Module):
     """A stem, the attention pool, and logits over prompts: cosines with a frozen matrix of texts."""
 
+    texts: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.stem = BcosifiedConv(6, 8, 3, 2)
@@ -187,6 +189,8 @@ class Clip(nn.Module):
 
 class Swin(nn.Module):
     """Shifted windows folded into the batch, with relative position bias and a mask."""
+
+    index: Tensor
 
     def __init__(self, width: int = 8, window: int = 2, heads: int = 2) -> None:
         super().__init__()
@@ -313,7 +317,8 @@ class SwitchedConv(nn.Module):
         out = self.linear(x)
         squares = F.avg_pool2d((x * x).sum(1, keepdim=True), self.linear.kernel_size, self.linear.stride, 1)
         scale = out.abs() / (squares.clamp(min=1e-6) * 9).sqrt()
-        return out * (scale.detach() if self.detach else scale)
+        result: Tensor = out * (scale.detach() if self.detach else scale)
+        return result
 
 
 class Checkpointed(nn.Module):
@@ -334,6 +339,8 @@ class Checkpointed(nn.Module):
 
 class BlurPool(nn.Module):
     """Reflection padding, then a fixed filter with stride two."""
+
+    filters: Tensor
 
     def __init__(self) -> None:
         super().__init__()
