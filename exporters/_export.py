@@ -28,6 +28,8 @@ __all__ = ["export"]
 
 PREDICT, EXPLAIN, EXPLAIN_ROWS = "predict.onnx", "explain.onnx", "explain_rows.onnx"
 WEIGHTS, GOLDEN = "weights.bin", "golden.npz"
+_MOST_BIAS = 0.5
+"""Above this bias share, a warning says that pixels explain the smaller part of the logits."""
 
 
 def export(
@@ -46,6 +48,7 @@ def export(
     force: bool = False,
     without: Collection[str] = (),
     progress: Callable[[str], None] = lambda _stage: None,
+    on_bias_share: Callable[[float], None] = lambda _share: None,
 ) -> Bundle:
     """Export a dynamic-linear module to a bundle in the folder `path`, and return the opened bundle.
 
@@ -64,7 +67,10 @@ def export(
     before preprocessing, or float [6, H, W]) and "logits", or an .npz file with these arrays. If the logits of the
     module or of the graph differ, the export fails with an `ExpectationError`.
 
-    `without` names simplifications to leave out. `progress` is called with the name of each stage when it begins.
+    `without` names simplifications to leave out. `progress` is called with the name of each stage when it begins, and
+    `on_bias_share` with the part of the logits that bias terms explain instead of pixels: Σ|bias term| /
+    (Σ|contribution| + Σ|bias term|), the mean over the images of the comparison. It is small for B-cos networks. For a
+    conventional network with ReLU it is large: then the explanation is input × gradient, and pixels are a small part.
     """
     if max_batch < 1 or min(input_size) < 1 or isinstance(labels, str):
         raise ExportError(
@@ -98,6 +104,7 @@ def export(
             parity = trial.judge(graphs)
         except ParityError as error:
             raise with_worst_layer(error, compiled.explain, trial.images[:2]) from error
+        _report_bias_share(trial.bias_share, on_bias_share)
         float_layers: tuple[str, ...] = ()
         if precision == "fp16":
             progress("converting to fp16")
@@ -163,6 +170,16 @@ def _write_graphs(folder: Path, compiled: Compiled) -> GraphFiles:
                 hint="This is a fault in the exporter. Please report it.",
             ) from error
     return GraphFiles(folder / PREDICT, folder / EXPLAIN, folder / EXPLAIN_ROWS)
+
+
+def _report_bias_share(share: float, on_bias_share: Callable[[float], None]) -> None:
+    on_bias_share(share)
+    if share > _MOST_BIAS:
+        log.warning(
+            "bias terms are %.0f %% of each explanation, and pixels the rest: W(x)·x is input × gradient here, not an "
+            "explanation of B-cos quality",
+            100 * share,
+        )
 
 
 def _class_name(module: nn.Module) -> str:

@@ -167,6 +167,7 @@ def export(
     expectation = None if expect is None else read_expectation(expect)
     source = from_factory(model, choices) if spec is None else from_registry(spec, choices)
     progress = print_stages()
+    bias_shares: list[float] = []
     bundle = export_module(
         source.network,
         target,
@@ -180,6 +181,7 @@ def export(
         expected=expectation,
         force=force,
         progress=progress,
+        on_bias_share=bias_shares.append,
     )
     if signer is not None:
         signer.sign(bundle)
@@ -190,7 +192,7 @@ def export(
         agreement = expectation.agreement(source.network, source.preprocessing, output_name)
         print_agreement(agreement, expect)
     print_source(source, agreement)
-    print_bundle(bundle, engines, stored if output is None else _as_path(output))
+    print_bundle(bundle, bias_shares[0], engines, stored if output is None else _as_path(output))
     if signer is not None:
         print_signature(bundle)
 

@@ -7,8 +7,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -21,11 +19,12 @@ from bcos_sdk.errors import CaptureError
 from bcos_sdk.exporters.batching import Batching
 from bcos_sdk.exporters.capture._canonical import canonicalise
 from bcos_sdk.exporters.capture._decompose import decompose
+from bcos_sdk.exporters.capture._explanation_mode import explanation_mode
 from bcos_sdk.exporters.capture._tracing import run_module, traced
 from bcos_sdk.exporters.operators import BATCH_RULES
 from bcos_sdk.exporters.program import Program, path_of
 
-__all__ = ["capture", "explanation_mode"]
+__all__ = ["capture"]
 
 _SAME = 1e-3
 """Largest difference between the results of an image alone and in a batch, relative to the largest result."""
@@ -117,20 +116,6 @@ def _refuse_mixed_images(module: nn.Module, images: Tensor, output: str | None) 
             "the logits of an image depend on the other images of its batch",
             hint="Normalise and reduce over the axes of one image, not over the batch axis.",
         )
-
-
-@contextmanager
-def explanation_mode(module: nn.Module) -> Iterator[None]:
-    """Switch on the explanation mode of the public `bcos` package, on the module or its layers, and off again."""
-    with ExitStack() as stack:
-        if hasattr(module, "explanation_mode"):
-            stack.enter_context(module.explanation_mode())  # type: ignore[operator]
-        else:
-            for layer in module.modules():
-                if getattr(layer, "is_in_explanation_mode", None) is False:
-                    layer.set_explanation_mode(True)  # type: ignore[operator]
-                    stack.callback(layer.set_explanation_mode, False)  # type: ignore[arg-type]
-        yield
 
 
 def _to_program(exported: ExportedProgram) -> Program:

@@ -19,7 +19,7 @@ from torch.export import ExportedProgram
 from bcos_sdk.errors import CaptureError
 from bcos_sdk.exporters.operators import OPERATORS
 
-__all__ = ["decompose"]
+__all__ = ["decompose", "decomposed_operators"]
 
 aten = torch.ops.aten
 
@@ -66,6 +66,11 @@ def _table() -> dict[Any, Callable[..., Any]]:
     further = {target: rule for target, rule in decomposition_table.items() if _name(target) in _FURTHER}
     table = {**further, **torch.export.default_decompositions(), **OWN}
     return {target: rule for target, rule in table.items() if not _is_captured(target) and target not in _KEPT}
+
+
+def decomposed_operators() -> frozenset[str]:
+    """The names, without overloads, of the operators that are decomposed."""
+    return frozenset(map(_name, _table()))
 
 
 def _name(target: Any) -> str:

@@ -33,6 +33,7 @@ from bcos_sdk.exporters.transpose import Rule
 
 __all__ = [
     "BATCH_RULES",
+    "GROUPS",
     "OPERATORS",
     "REWRITES",
     "SPELLINGS",
@@ -64,21 +65,22 @@ def _by_target(operators: Iterable[Operator]) -> dict[Any, Operator]:
     return table
 
 
-OPERATORS = _by_target(
-    (
-        *ARITHMETIC,
-        *LINEAR_MAPS,
-        *RESAMPLING,
-        *REDUCTIONS,
-        *RESHAPING,
-        *MOVES,
-        *SLICING,
-        *PIECEWISE,
-        *CHOICES,
-        *ELEMENTWISE,
-        *TARGET_OPERATORS,
-    )
-)
+GROUPS: dict[str, tuple[Operator, ...]] = {
+    "arithmetic": ARITHMETIC,
+    "linear maps": LINEAR_MAPS,
+    "resampling": RESAMPLING,
+    "sums, means and average pools": REDUCTIONS,
+    "reshaping": RESHAPING,
+    "moving and copying elements": MOVES,
+    "slicing and joining": SLICING,
+    "piecewise linear functions": PIECEWISE,
+    "selections": CHOICES,
+    "functions of single elements": ELEMENTWISE,
+    "targets": TARGET_OPERATORS,
+}
+"""The entries by kind of operator. docs/operators.md lists them."""
+
+OPERATORS = _by_target(operator for group in GROUPS.values() for operator in group)
 """Every operator that a program may contain, by its fx target."""
 
 TRANSPOSES: dict[Any, Rule] = {target: one.transpose for target, one in OPERATORS.items() if one.transpose}

@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from bcos_sdk.exporters.capture import explanation_mode, run_module
+from bcos_sdk.exporters.verify._scales import Scales
 
 __all__ = ["PROBES", "Truth", "consult", "probe_images"]
 
@@ -48,11 +49,14 @@ class Truth:
     weights: Tensor
     contributions: Tensor
     bias: Tensor
+    scales: Scales
 
     def part(self, images: list[int], targets: int) -> Truth:
         """The part for these images and their first `targets` targets."""
         per_target = (self.classes, self.weights, self.contributions, self.bias)
-        return Truth(self.logits[images], *(values[images, :targets] for values in per_target))
+        classes, weights, contributions, bias = (values[images, :targets] for values in per_target)
+        scales = self.scales.part(images, targets)
+        return Truth(self.logits[images], classes, weights, contributions, bias, scales)
 
 
 def consult(
@@ -71,7 +75,8 @@ def consult(
             _explain(module, image[None].to(dtype), aims, output) for image, aims in zip(images, targets, strict=True)
         ]
     logits, classes, weights, contributions, bias = (torch.stack(parts) for parts in zip(*answers, strict=True))
-    return Truth(logits.double(), classes, weights.double(), contributions.double(), bias.double())
+    results = (weights.double(), contributions.double(), bias.double())
+    return Truth(logits.double(), classes, *results, Scales.of(images.double(), logits.double(), *results))
 
 
 @contextmanager
