@@ -80,7 +80,7 @@ def test_an_unknown_operator_is_refused_with_its_name_and_layer() -> None:
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (network(lambda x: x - x.mean(0, keepdim=True)), "depends on the other images"),
+        (network(lambda x: x - x.mean(0, keepdim=True)), "depend on the other images"),
         (network(lambda x: F.dropout(x, 0.5)), "random"),
         (network(lambda x: F.dropout2d(x, 0.5, training=True)), "random"),
         (network(lambda x: F.scaled_dot_product_attention(x.detach(), x.detach(), x, dropout_p=0.1)), "random"),
