@@ -33,7 +33,7 @@ from bcos_sdk.exporters.operators import (
 )
 from bcos_sdk.exporters.passes import EXPLAIN_PASSES, FORWARD_PASSES, HalfAnalysis, in_half
 from bcos_sdk.exporters.program import Program, sample_shape
-from bcos_sdk.exporters.transpose import Transposition, live_nodes
+from bcos_sdk.exporters.transpose import Transposition, explained_nodes
 
 __all__ = ["Compiled", "compile_module", "explain_program"]
 
@@ -54,7 +54,7 @@ class Compiled:
     explain_rows: Program
     bias_terms: tuple[str, ...]
     has_choices: bool
-    """Whether W(x) has jumps, because a choice such as a maximum or a ReLU reads a live value."""
+    """Whether W(x) has jumps, because a choice such as a maximum or a ReLU is on a live path to the logits."""
     rewrites: dict[str, int] = field(default_factory=dict)
 
     def in_half(self, analysis: HalfAnalysis, keep: Sequence[str]) -> Compiled:
@@ -89,7 +89,7 @@ def compile_module(
     _simplify(explain, EXPLAIN_PASSES, without, rewrites)
     explain_rows, _ = explain_program(predict, Layout.ROWS)
     _simplify(explain_rows, EXPLAIN_PASSES, without, rewrites)
-    has_choices = any(kind_of(node) is Kind.CHOICE for node in live_nodes(predict))
+    has_choices = any(kind_of(node) is Kind.CHOICE for node in explained_nodes(predict))
     predict.remove_detach()
     return Compiled(predict, explain, explain_rows, bias_terms, has_choices, rewrites)
 

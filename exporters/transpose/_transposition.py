@@ -30,7 +30,7 @@ from bcos_sdk.exporters.program import (
     shape_of,
 )
 
-__all__ = ["Rule", "Transposition", "live_nodes"]
+__all__ = ["Rule", "Transposition", "explained_nodes", "live_nodes"]
 
 aten = torch.ops.aten
 
@@ -43,6 +43,19 @@ def live_nodes(program: Program) -> set[fx.Node]:
         if depends and node.target is not aten.detach.default and _can_be_live(node):
             live.add(node)
     return live
+
+
+def explained_nodes(program: Program) -> set[fx.Node]:
+    """The live nodes from which a path without `detach` leads to the logits: those that the reverse walk visits."""
+    live = live_nodes(program)
+    reached: set[fx.Node] = set()
+    left = [node for node in program.results if node in live]
+    while left:
+        node = left.pop()
+        if node not in reached:
+            reached.add(node)
+            left += [used for used in node.all_input_nodes if used in live]
+    return reached
 
 
 def _can_be_live(node: fx.Node) -> bool:

@@ -1,4 +1,4 @@
-"""Which networks have choices: only a choice on a live value makes W(x) jump and allows a larger error of W(x)."""
+"""Which networks have choices: only one on a live path to the logits makes W(x) jump and allows a larger error."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from bcos_sdk.models.layers import BcosConv2d
     [
         (lambda x: x * x.detach().abs() * x.detach().clamp_min(0.1), False),
         (lambda x: x * F.relu(x.detach()).amax((2, 3), keepdim=True), False),
+        (lambda x: x * (x.abs() / 2).detach(), False),
         (F.relu, True),
         (lambda x: x.abs(), True),
         (lambda x: x.amax((2, 3)), True),
     ],
 )
-def test_a_choice_counts_if_it_reads_a_live_value(function: Function, has_choices: bool) -> None:
+def test_a_choice_counts_if_it_is_on_a_live_path(function: Function, has_choices: bool) -> None:
     assert compile_module(Flat(function).eval(), (4, 4)).has_choices is has_choices
 
 
