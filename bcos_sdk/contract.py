@@ -262,11 +262,13 @@ def explain_grid_by_rows(run: Callable[[Floats, Integers], Arrays], images: Floa
 
 # fmt: off
 ONNX_OPERATORS = frozenset({
-    "Abs", "Add", "ArgMax", "AveragePool", "Cast", "Concat", "Conv", "ConvTranspose", "Cos", "DepthToSpace",
-    "Div", "Equal", "Exp", "Expand", "GatherElements", "Greater", "Less", "Log", "MatMul", "Max", "MaxPool",
-    "Min", "Mul", "Neg", "Pad", "Pow", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean",
-    "ReduceSum", "Relu", "Reshape", "Shape", "Sigmoid", "Sin", "Slice", "Softmax", "Sqrt", "Squeeze", "Sub",
-    "Tanh", "TopK", "Transpose", "Unsqueeze", "Where",
+    "Abs", "Acos", "Add", "And", "ArgMax", "Asin", "Atan", "AveragePool", "Cast", "Ceil", "Concat", "Conv",
+    "ConvTranspose", "Cos", "Cosh", "DepthToSpace", "Div", "Equal", "Erf", "Exp", "Expand", "Floor", "Gather",
+    "GatherElements", "Greater", "GreaterOrEqual", "IsNaN", "Less", "LessOrEqual", "Log", "MatMul", "Max", "MaxPool",
+    "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pad", "Pow", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceMax",
+    "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Relu", "Reshape", "Round", "Shape", "Sigmoid", "Sign",
+    "Sin", "Sinh", "Slice", "Softmax", "Sqrt", "Squeeze", "Sub", "Tan", "Tanh", "TopK", "Transpose", "Unsqueeze",
+    "Where", "Xor",
 })
 # fmt: on
 """Every ONNX operator that an exported graph may contain. A graph with another one is not opened."""

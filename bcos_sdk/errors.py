@@ -26,6 +26,7 @@ BcosError
 ├── ExportError                  a module that cannot be exported
 │   ├── FactoryError
 │   ├── CaptureError
+│   ├── UnsupportedOperatorError
 │   ├── NotDynamicLinearError
 │   ├── ParityError
 │   └── ExpectationError
@@ -108,6 +109,7 @@ __all__ = [
     "UnknownTargetError",
     "UnreadableImageError",
     "UnsafeCheckpointError",
+    "UnsupportedOperatorError",
     "UntrustedFolderError",
     "WeightsError",
     "WeightsMismatchError",
@@ -376,6 +378,12 @@ class CaptureError(ExportError):
     """The forward pass of a module cannot be captured as a graph."""
 
     code = "capture_failed"
+
+
+class UnsupportedOperatorError(ExportError):
+    """A module has an operator that the exporter does not know."""
+
+    code = "operator_unsupported"
 
 
 class NotDynamicLinearError(ExportError):

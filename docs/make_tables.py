@@ -13,6 +13,16 @@ from bcos_sdk.registry import builtin_registry
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "client.md", ROOT / "docs" / "security.md")
+OPERATORS_PAGE = ROOT / "docs" / "operators.md"
+"""The page whose tables need torch."""
+DECOMPOSED = (
+    *("addmm", "baddbmm", "bilinear", "cdist", "channel_shuffle", "column_stack", "cosine_similarity", "einsum"),
+    *("elu", "gelu", "group_norm", "hardsigmoid", "hardswish", "instance_norm", "layer_norm", "leaky_relu", "lerp"),
+    *("log_softmax", "logsumexp", "max_pool1d", "outer", "pixel_shuffle", "prelu", "reflection_pad2d"),
+    *("replication_pad2d", "rms_norm", "scaled_dot_product_attention", "silu", "softplus", "stack", "std", "tensordot"),
+    *("tile", "unbind"),
+)
+"""The decomposed operators that the page names. torch decomposes several hundred."""
 sys.path.append(str(ROOT / "tests"))
 
 from support.attacks import AREAS, HELD, Attack, collect_attacks  # noqa: E402
@@ -83,7 +93,40 @@ def _counts(rows: Sequence[Attack]) -> str:
     return f"{len(rows)} | {held} | {len(rows) - held}"
 
 
-TABLES = {"models": model_table, "errors": error_table, "attack-totals": attack_totals, "attacks": attack_table}
+def operator_table() -> str:
+    """One row for each kind of operator, with the names in aten."""
+    from bcos_sdk.exporters.operators import GROUPS, Kind
+
+    lines = ["| kind | of live or frozen values | of frozen values only |", "|---|---|---|"]
+    for group, operators in GROUPS.items():
+        names: dict[bool, set[str]] = {True: set(), False: set()}
+        for operator in operators:
+            overload = str(operator.target)
+            if overload.startswith("aten.") and operator.kind is not Kind.EXPLAIN:
+                names[operator.kind is Kind.FROZEN].add(overload.split(".")[1])
+        if any(names.values()):
+            live, frozen = (", ".join(f"`{name}`" for name in sorted(names[key])) for key in (False, True))
+            lines.append(f"| {group} | {live} | {frozen} |")
+    return "\n".join(lines)
+
+
+def decomposed_list() -> str:
+    """The operators of `DECOMPOSED`, if all of them are decomposed."""
+    from bcos_sdk.exporters.capture import decomposed_operators
+
+    if unknown := set(DECOMPOSED) - decomposed_operators():
+        raise SystemExit(f"not decomposed: {', '.join(sorted(unknown))}")
+    return ", ".join(f"`{name}`" for name in DECOMPOSED)
+
+
+TABLES = {
+    "models": model_table,
+    "errors": error_table,
+    "attack-totals": attack_totals,
+    "attacks": attack_table,
+    "operators": operator_table,
+    "decomposed": decomposed_list,
+}
 
 
 def with_tables(text: str) -> str:
@@ -95,5 +138,5 @@ def with_tables(text: str) -> str:
 
 
 if __name__ == "__main__":
-    for document in DOCUMENTS:
+    for document in (*DOCUMENTS, OPERATORS_PAGE):
         document.write_text(with_tables(document.read_text("utf-8")), "utf-8")

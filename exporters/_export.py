@@ -28,6 +28,8 @@ __all__ = ["export"]
 
 PREDICT, EXPLAIN, EXPLAIN_ROWS = "predict.onnx", "explain.onnx", "explain_rows.onnx"
 WEIGHTS, GOLDEN = "weights.bin", "golden.npz"
+_MOST_BIAS = 0.5
+"""Above this bias share, a warning says that pixels explain the smaller part of the logits."""
 
 
 def export(
@@ -41,10 +43,12 @@ def export(
     preprocessing: InputSpec | None = None,
     probability: Literal["sigmoid", "softmax"] = "sigmoid",
     precision: GraphPrecision = "fp32",
+    output: str | None = None,
     expected: Expected | None = None,
     force: bool = False,
     without: Collection[str] = (),
     progress: Callable[[str], None] = lambda _stage: None,
+    on_bias_share: Callable[[float], None] = lambda _share: None,
 ) -> Bundle:
     """Export a dynamic-linear module to a bundle in the folder `path`, and return the opened bundle.
 
@@ -54,6 +58,8 @@ def export(
     With `precision="fp16"`, convolutions and matrix products run in fp16. Layers for which a certificate or the
     comparison with torch would fail stay in float32; the manifest names them.
 
+    `output` names the logits if the module returns several tensors: a key, a field, or "0" for the first of a tuple.
+
     `preprocessing` says how a picture becomes the input. The default resizes the shorter side to 256/224 of the input
     size and crops the centre: `InputSpec.for_photographs(input_size)`. `InputSpec.exact(input_size)` does neither.
 
@@ -61,7 +67,10 @@ def export(
     before preprocessing, or float [6, H, W]) and "logits", or an .npz file with these arrays. If the logits of the
     module or of the graph differ, the export fails with an `ExpectationError`.
 
-    `without` names simplifications to leave out. `progress` is called with the name of each stage when it begins.
+    `without` names simplifications to leave out. `progress` is called with the name of each stage when it begins, and
+    `on_bias_share` with the part of the logits that bias terms explain instead of pixels: Σ|bias term| /
+    (Σ|contribution| + Σ|bias term|), the mean over the images of the comparison. It is small for B-cos networks. For a
+    conventional network with ReLU it is large: then the explanation is input × gradient, and pixels are a small part.
     """
     if max_batch < 1 or min(input_size) < 1 or isinstance(labels, str):
         raise ExportError(
@@ -76,9 +85,9 @@ def export(
     with BundleWriter(path, force=force) as writer:
         if expectation is not None:
             progress("comparing with the expected logits")
-            expectation.check_module(module, spec)
+            expectation.check_module(module, spec, output)
         progress("capturing and transposing")
-        compiled = compile_module(module, spec.size, without=without)
+        compiled = compile_module(module, spec.size, output=output, without=without)
         (classes,) = sample_shape(compiled.predict.results[0])
         if labels is not None and len(labels) != classes:
             raise ExportError(
@@ -90,11 +99,12 @@ def export(
         for refusal in find_refusals(graphs.predict, graphs.explain):
             log.warning("TensorRT cannot build an engine for this bundle: %s", refusal)
         progress("checking against torch")
-        trial = Trial(module, spec.size, classes, max_batch, has_choices=compiled.has_choices)
+        trial = Trial(module, spec.size, classes, max_batch, has_choices=compiled.has_choices, output=output)
         try:
             parity = trial.judge(graphs)
         except ParityError as error:
             raise with_worst_layer(error, compiled.explain, trial.images[:2]) from error
+        _report_bias_share(trial.bias_share, on_bias_share)
         float_layers: tuple[str, ...] = ()
         if precision == "fp16":
             progress("converting to fp16")
@@ -160,6 +170,16 @@ def _write_graphs(folder: Path, compiled: Compiled) -> GraphFiles:
                 hint="This is a fault in the exporter. Please report it.",
             ) from error
     return GraphFiles(folder / PREDICT, folder / EXPLAIN, folder / EXPLAIN_ROWS)
+
+
+def _report_bias_share(share: float, on_bias_share: Callable[[float], None]) -> None:
+    on_bias_share(share)
+    if share > _MOST_BIAS:
+        log.warning(
+            "bias terms are %.0f %% of each explanation, and pixels the rest: W(x)·x is input × gradient here, not an "
+            "explanation of B-cos quality",
+            100 * share,
+        )
 
 
 def _class_name(module: nn.Module) -> str:

@@ -33,7 +33,7 @@ from bcos_sdk.exporters.operators import (
 )
 from bcos_sdk.exporters.passes import EXPLAIN_PASSES, FORWARD_PASSES, HalfAnalysis, in_half
 from bcos_sdk.exporters.program import Program, sample_shape
-from bcos_sdk.exporters.transpose import Transposition
+from bcos_sdk.exporters.transpose import Transposition, explained_nodes
 
 __all__ = ["Compiled", "compile_module", "explain_program"]
 
@@ -53,12 +53,9 @@ class Compiled:
     explain: Program
     explain_rows: Program
     bias_terms: tuple[str, ...]
+    has_choices: bool
+    """Whether W(x) has jumps, because a choice such as a maximum or a ReLU is on a live path to the logits."""
     rewrites: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def has_choices(self) -> bool:
-        """Whether W(x) has jumps, because the network has a choice such as a maximum or a ReLU."""
-        return any(kind_of(node) is Kind.CHOICE for node in self.predict.graph.nodes)
 
     def in_half(self, analysis: HalfAnalysis, keep: Sequence[str]) -> Compiled:
         """The same programs with products in fp16, except in the layers to keep in float32."""
@@ -71,7 +68,12 @@ class Compiled:
 
 
 def compile_module(
-    module: nn.Module, size: tuple[int, int], *, channels: int = CHANNELS, without: Collection[str] = ()
+    module: nn.Module,
+    size: tuple[int, int],
+    *,
+    channels: int = CHANNELS,
+    output: str | None = None,
+    without: Collection[str] = (),
 ) -> Compiled:
     """Capture, simplify, transpose, simplify. `without` names passes to leave out, which helps to find a faulty one."""
     known = {simplification.__name__ for simplification in (*FORWARD_PASSES, *EXPLAIN_PASSES)}
@@ -81,14 +83,15 @@ def compile_module(
             hint=f"Choose from {', '.join(sorted(known))}.",
         )
     rewrites: dict[str, int] = {}
-    predict = capture(module, size, channels=channels)
+    predict = capture(module, size, channels=channels, output=output)
     _simplify(predict, FORWARD_PASSES, without, rewrites)
     explain, bias_terms = explain_program(predict)
     _simplify(explain, EXPLAIN_PASSES, without, rewrites)
     explain_rows, _ = explain_program(predict, Layout.ROWS)
     _simplify(explain_rows, EXPLAIN_PASSES, without, rewrites)
+    has_choices = any(kind_of(node) is Kind.CHOICE for node in explained_nodes(predict))
     predict.remove_detach()
-    return Compiled(predict, explain, explain_rows, bias_terms, rewrites)
+    return Compiled(predict, explain, explain_rows, bias_terms, has_choices, rewrites)
 
 
 def explain_program(forward: Program, layout: Layout = Layout.GRID) -> tuple[Program, tuple[str, ...]]:

@@ -103,6 +103,17 @@ def test_a_test_of_attacks_must_say_what_it_is(mark: str, message: str, tmp_path
         collect_attacks(tmp_path)
 
 
+@pytest.mark.needs_torch
+def test_the_page_of_operators_is_up_to_date() -> None:
+    make_tables = script("make_tables")
+    text = make_tables.OPERATORS_PAGE.read_text("utf-8")
+    assert text == make_tables.with_tables(text), "run python docs/make_tables.py"
+    rows = make_tables.operator_table().splitlines()
+    assert any(row.startswith("| linear maps |") and "`conv2d`" in row for row in rows)
+    assert any("`exp`" in row.split("|")[3] for row in rows), "exp is for frozen values only"
+    assert not any("`exp`" in row.split("|")[2] for row in rows)
+
+
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the sample photographs and nothing else, like a fresh clone."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 import time
@@ -15,6 +14,7 @@ from weakref import WeakSet
 import numpy as np
 import numpy.typing as npt
 
+from bcos_sdk._logs import log
 from bcos_sdk.backends import Backend
 from bcos_sdk.client._deadline import Deadline, deadline_exceeded
 from bcos_sdk.client._exit import leave_threads_alone
@@ -25,7 +25,6 @@ from bcos_sdk.errors import BcosError, QueueFullError
 
 __all__ = ["BatchRunner", "Job", "queue_full"]
 
-logger = logging.getLogger("bcos_sdk")
 
 Floats = npt.NDArray[np.float32]
 
@@ -130,7 +129,7 @@ class BatchRunner:
             return
         if not self._ended.wait(deadline.remaining()) and not self._stop(self._ended):
             self._abandoned = True
-            logger.warning(
+            log.warning(
                 "the client is closed, but its run on %s has not ended; the thread %s-1 is left behind with its memory",
                 self._backend.device,
                 _THREAD,

@@ -79,6 +79,7 @@ def _store_name(_ctx: click.Context, _param: click.Parameter, name: str | None) 
     show_default=True,
     help="Precision of convolutions and matrix products. Everything else is float32.",
 )
+@click.option("--output-name", metavar="NAME", help="Which of several results of the network are the logits.")
 @click.option("--force", is_flag=True, help="Replace an existing bundle.")
 @click.option("--trt", is_flag=True, help="Also build TensorRT engines, for the GPU of this machine.")
 @click.option(
@@ -108,6 +109,7 @@ def export(
     output: Path | None,
     max_batch: int,
     precision: Literal["fp32", "fp16"],
+    output_name: str | None,
     force: bool,
     trt: bool,
     capabilities: str | None,
@@ -165,6 +167,7 @@ def export(
     expectation = None if expect is None else read_expectation(expect)
     source = from_factory(model, choices) if spec is None else from_registry(spec, choices)
     progress = print_stages()
+    bias_shares: list[float] = []
     bundle = export_module(
         source.network,
         target,
@@ -174,9 +177,11 @@ def export(
         preprocessing=source.preprocessing,
         probability=probability or "sigmoid",
         precision=precision,
+        output=output_name,
         expected=expectation,
         force=force,
         progress=progress,
+        on_bias_share=bias_shares.append,
     )
     if signer is not None:
         signer.sign(bundle)
@@ -184,10 +189,10 @@ def export(
     progress("done")
     agreement = None
     if expectation is not None:
-        agreement = expectation.agreement(source.network, source.preprocessing)
+        agreement = expectation.agreement(source.network, source.preprocessing, output_name)
         print_agreement(agreement, expect)
     print_source(source, agreement)
-    print_bundle(bundle, engines, stored if output is None else _as_path(output))
+    print_bundle(bundle, bias_shares[0], engines, stored if output is None else _as_path(output))
     if signer is not None:
         print_signature(bundle)
 

@@ -36,11 +36,12 @@ def print_source(source: Source, agreement: Agreement | None) -> None:
         print_lines(*lines, "")
 
 
-def print_bundle(bundle: Bundle, engines: list[tuple[str, EngineRecord]], name: str) -> None:
+def print_bundle(bundle: Bundle, bias_share: float, engines: list[tuple[str, EngineRecord]], name: str) -> None:
     from bcos_sdk.exporters import parity_table
 
     header, *rows = parity_table(bundle.manifest.parity, bundle.manifest.parity_limits)
     print_lines("Difference from the module in torch (float64):", *columns(header, rows))
+    print_lines(f"Bias share: {bias_share:.0%} of an explanation are bias terms, the rest belongs to pixels.")
     if bundle.manifest.float_layers:
         print_lines(f"In float32: {', '.join(bundle.manifest.float_layers)}")
     print_lines("", str(bundle.path))

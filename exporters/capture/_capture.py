@@ -6,28 +6,45 @@
 
 from __future__ import annotations
 
-import inspect
-import operator
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import warnings
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
 
 from bcos_sdk.contract import CHANNELS, IMAGE, LOGITS
 from bcos_sdk.errors import CaptureError
+from bcos_sdk.exporters.batching import Batching
 from bcos_sdk.exporters.capture._canonical import canonicalise
-from bcos_sdk.exporters.program import Program
+from bcos_sdk.exporters.capture._decompose import decompose
+from bcos_sdk.exporters.capture._explanation_mode import explanation_mode
+from bcos_sdk.exporters.capture._tracing import run_module, traced
+from bcos_sdk.exporters.operators import BATCH_RULES
+from bcos_sdk.exporters.program import Program, path_of
 
-__all__ = ["capture", "explanation_mode"]
+__all__ = ["capture"]
 
-_BIAS_NAMES = {"LogitLayer": "logit_bias"}
-"""Module class → name of the bias that it adds as a plain number, here and in the public `bcos` package."""
+_SAME = 1e-3
+"""Largest difference between the results of an image alone and in a batch, relative to the largest result."""
+_LOGIT_LAYERS = ("bcos_sdk.models.layers._bcos.LogitLayer", "bcos.modules.logitlayer.LogitLayer")
+"""The classes that add the logit bias as a plain number, here and in the public `bcos` package."""
+LOGIT_BIAS = "logit_bias"
 
 
-def capture(module: nn.Module, size: tuple[int, int], *, channels: int = CHANNELS) -> Program:
-    """The module's forward pass: [batch, channels, *size] → `logits` [batch, classes]."""
+def capture(
+    module: nn.Module, size: tuple[int, int], *, channels: int = CHANNELS, output: str | None = None
+) -> Program:
+    """The module's forward pass: [batch, channels, *size] → `logits` [batch, classes].
+
+    `output` names the logits if the module returns several tensors.
+    """
+    if isinstance(module, torch.jit.ScriptModule):
+        raise CaptureError(
+            "the module is scripted or traced by torch.jit, so its layers cannot be captured",
+            hint="Export the Python module that it was made from.",
+        )
     if any(part.training for part in module.modules()):
         raise CaptureError("the module is in train mode, expected eval mode", hint="Call .eval() before the export.")
     dtype = _dtype_of(module)
@@ -36,101 +53,135 @@ def capture(module: nn.Module, size: tuple[int, int], *, channels: int = CHANNEL
             f"the module is in {dtype}, expected float32 or float64",
             hint="Call .float() first. For fp16 graphs, pass precision='fp16' to the export.",
         )
-    image = torch.rand(2, channels, *size, dtype=dtype)
-    # torch 2.6 captures a slice only if the batch size cannot be the largest int64.
-    batch = torch.export.Dim("batch", min=1, max=2**31)
+    images = torch.rand(2, channels, *size, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    _refuse_faulty(module, images[:1], output)
     try:
-        with explanation_mode(module), torch.no_grad():
-            exported = torch.export.export(module, (image,), dynamic_shapes=({0: batch},), strict=False)
-            captured = _graph_module(exported)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of its own deprecated functions and of changed attributes
+            with explanation_mode(module), traced(module, output):
+                exported = torch.export.export(module, (images[:1].clone(),), strict=False)
+            with torch.no_grad():
+                exported = decompose(exported)
+    except CaptureError:
+        raise
     except Exception as error:  # torch.export raises errors of many unrelated types
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CaptureError(
-            f"torch.export cannot capture {type(module).__name__}: {reason}",
-            hint="The forward pass must take any batch size and must not branch on values of tensors.",
+            f"torch.export cannot capture {type(module).__name__}: {_reason(error)}",
+            hint="The forward pass must not branch on values of tensors, and must consist of operators of torch.",
         ) from error
-    if not exported.call_spec.out_spec.is_leaf():
-        raise CaptureError(
-            "the module returns more than one tensor, expected the logits",
-            hint="Wrap it in a module that returns the logits and nothing else.",
-        )
-    program = _to_program(captured)
+    program = _to_program(exported)
     canonicalise(program)
-    _check_signature(program)
+    program = Batching(program, BATCH_RULES).run()
+    _check_inputs(program)
+    _refuse_mixed_images(module, images, output)
     return program
 
 
-def _graph_module(exported: torch.export.ExportedProgram) -> fx.GraphModule:
-    """The exported program as an fx graph without checks of the input shape.
+def _reason(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
-    Since torch 2.9 the graph contains these checks by default. Earlier versions have no such argument and no checks.
+
+def _refuse_faulty(module: nn.Module, image: Tensor, output: str | None) -> None:
+    """Refuse a module that cannot be run on an image of the given shape, or whose logits are random."""
+    try:
+        with explanation_mode(module), torch.no_grad():
+            first, second = (run_module(module, image.clone(), output) for _ in range(2))
+    except CaptureError:
+        raise
+    except Exception as error:  # the module itself decides what it raises
+        raise CaptureError(
+            f"{type(module).__name__} fails for an image of shape {list(image.shape)}: {_reason(error)}",
+            hint="Pass a module that takes one image of this shape and nothing else, or the right input size.",
+        ) from error
+    if not torch.equal(first, second):
+        raise CaptureError(
+            "the module gives other logits for the same image when it is called again, so they are random",
+            hint="Switch off dropout, noise and other random operators in eval mode.",
+        )
+
+
+def _refuse_mixed_images(module: nn.Module, images: Tensor, output: str | None) -> None:
+    """Refuse a module whose logits for one image depend on the other images of the batch.
+
+    The module is captured with one image, which cannot show this. A module that takes one image only is accepted.
     """
-    options: dict[str, Any] = {}
-    if "check_guards" in inspect.signature(exported.module).parameters:
-        options["check_guards"] = False
-    captured = exported.module(**options)
-    assert isinstance(captured, fx.GraphModule)
-    return captured
+    with explanation_mode(module), torch.no_grad():
+        try:
+            together = run_module(module, images.clone(), output)
+        except Exception:  # the module itself decides what it raises for two images
+            return
+        alone = torch.cat([run_module(module, image[None].clone(), output) for image in images])
+    if together.shape != alone.shape or bool((together - alone).abs().max() > _SAME * alone.abs().max()):
+        raise CaptureError(
+            "the logits of an image depend on the other images of its batch",
+            hint="Normalise and reduce over the axes of one image, not over the batch axis.",
+        )
 
 
-@contextmanager
-def explanation_mode(module: nn.Module) -> Iterator[None]:
-    """Switch on the explanation mode of the public `bcos` package, on the module or its layers, and off again."""
-    with ExitStack() as stack:
-        if hasattr(module, "explanation_mode"):
-            stack.enter_context(module.explanation_mode())  # type: ignore[operator]
-        else:
-            for layer in module.modules():
-                if getattr(layer, "is_in_explanation_mode", None) is False:
-                    layer.set_explanation_mode(True)  # type: ignore[operator]
-                    stack.callback(layer.set_explanation_mode, False)  # type: ignore[arg-type]
-        yield
-
-
-def _to_program(captured: fx.GraphModule) -> Program:
-    """Copy the graph; name its constants, and note the module path of each node."""
+def _to_program(exported: ExportedProgram) -> Program:
+    """Copy the graph; turn parameters and buffers into constants, and note the module path of each node."""
+    signature = exported.graph_signature
+    tensors = {**exported.state_dict, **exported.constants}
+    sources = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
     graph = fx.Graph()
+    program = Program(graph, {}, (LOGITS.name,))
     copied: dict[fx.Node, fx.Node] = {}
-    constants: dict[str, Tensor] = {}
-    names: dict[str, str] = {}
-    for node in captured.graph.nodes:
+    for node in exported.graph.nodes:
         if node.op == "output":
-            (results,) = node.args
-            flat = torch.utils._pytree.tree_leaves(results)
-            graph.output(tuple(copied[result] for result in flat))
-            continue
-        if node.op == "placeholder" and not graph.find_nodes(op="placeholder"):
-            new = graph.placeholder(IMAGE.name)
-        else:
-            new = graph.node_copy(node, copied.__getitem__)
-        stack = node.meta.get("nn_module_stack") or {"": ("", "")}
-        path, kind = list(stack.values())[-1]
-        new.meta = {"val": node.meta.get("val"), "path": path}
-        if (bias_name := _BIAS_NAMES.get(str(kind).rsplit(".")[-1])) is not None:
-            new.meta["bias_name"] = bias_name
-        if node.op == "get_attr":
-            value = operator.attrgetter(node.target)(captured).detach()
+            logits = _logits(exported)
+            graph.output((copied[logits],))
+        elif node.name in sources:
+            source = sources[node.name]
             # The number keeps `a.b` and `a_b` apart: an fx attribute cannot have a dot.
-            name = names.setdefault(node.target, f"{node.target.replace('.', '_')}_{len(names)}")
-            new.target = name
-            new.meta.update(val=value, path=node.target)
-            constants[name] = value
-        copied[node] = new
-    return Program(graph, constants, (LOGITS.name,))
+            name = f"{source.replace('.', '_')}_{len(program.constants)}"
+            program.constants[name] = value = tensors[source].detach()
+            copied[node] = graph.create_node("get_attr", name)
+            copied[node].meta = {"val": value, "path": source}
+        elif node.op == "placeholder" and not program.inputs:
+            copied[node] = graph.placeholder(IMAGE.name)
+            copied[node].meta = {"val": node.meta["val"], "path": ""}
+        else:
+            copied[node] = graph.node_copy(node, copied.__getitem__)
+            copied[node].meta = _described(node)
+    _name_several_logit_layers(graph)
+    return program
 
 
-def _check_signature(program: Program) -> None:
-    (logits,) = program.results
-    shape = logits.meta["val"].shape
+def _name_several_logit_layers(graph: fx.Graph) -> None:
+    """Call the logit bias of each layer after the layer, if there are several."""
+    named = [node for node in graph.nodes if "bias_name" in node.meta]
+    if len({path_of(node) for node in named}) > 1:
+        for node in named:
+            node.meta["bias_name"] = f"{path_of(node)}.{LOGIT_BIAS}"
+
+
+def _described(node: fx.Node) -> dict[str, Any]:
+    """The metadata of a node of a program: its value, the path of its module, and the name of a bias that it adds."""
+    stack = node.meta.get("nn_module_stack") or {"": ("", "")}
+    path, kind = list(stack.values())[-1]
+    meta = {"val": node.meta.get("val"), "path": path}
+    if str(kind) in _LOGIT_LAYERS:
+        meta["bias_name"] = LOGIT_BIAS
+    return meta
+
+
+def _logits(exported: ExportedProgram) -> fx.Node:
+    """The result of the module. Results that only update a buffer or an input are left out."""
+    (results,) = exported.graph.output_node().args
+    specs = exported.graph_signature.output_specs
+    (logits,) = (result for result, spec in zip(results, specs, strict=True) if spec.kind is OutputKind.USER_OUTPUT)
+    return logits  # type: ignore[no-any-return]
+
+
+def _check_inputs(program: Program) -> None:
     if len(program.inputs) != 1:
         raise CaptureError(
             f"the module takes {len(program.inputs)} inputs, expected one image",
             hint="Wrap it in a module that takes the image and nothing else.",
-        )
-    if len(shape) != 2 or isinstance(shape[0], int):
-        raise CaptureError(
-            f"the module returns shape {list(shape)}, expected logits of shape [batch, classes]",
-            hint="Return one row of logits per image, for any batch size.",
         )
 
 

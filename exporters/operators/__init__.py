@@ -9,13 +9,17 @@ from typing import Any
 
 from torch import fx
 
+from bcos_sdk.exporters.batching import BatchRule
 from bcos_sdk.exporters.onnx import Spelling
 from bcos_sdk.exporters.operators._arithmetic import ARITHMETIC
 from bcos_sdk.exporters.operators._choices import CHOICES
 from bcos_sdk.exporters.operators._elementwise import ELEMENTWISE, from_half, to_half
 from bcos_sdk.exporters.operators._linear_maps import LINEAR_MAPS, conv_transpose, flipped_conv
+from bcos_sdk.exporters.operators._moves import MOVES
 from bcos_sdk.exporters.operators._operator import Kind, Operator, Rewrite, Trait
+from bcos_sdk.exporters.operators._piecewise import PIECEWISE
 from bcos_sdk.exporters.operators._reductions import REDUCTIONS, avg_pool_transpose, repeat_average
+from bcos_sdk.exporters.operators._resampling import RESAMPLING
 from bcos_sdk.exporters.operators._reshaping import RESHAPING
 from bcos_sdk.exporters.operators._slicing import SLICING, pick_every
 from bcos_sdk.exporters.operators._target_operators import (
@@ -28,6 +32,8 @@ from bcos_sdk.exporters.operators._target_operators import (
 from bcos_sdk.exporters.transpose import Rule
 
 __all__ = [
+    "BATCH_RULES",
+    "GROUPS",
     "OPERATORS",
     "REWRITES",
     "SPELLINGS",
@@ -59,13 +65,27 @@ def _by_target(operators: Iterable[Operator]) -> dict[Any, Operator]:
     return table
 
 
-OPERATORS = _by_target(
-    (*ARITHMETIC, *LINEAR_MAPS, *REDUCTIONS, *RESHAPING, *SLICING, *CHOICES, *ELEMENTWISE, *TARGET_OPERATORS)
-)
+GROUPS: dict[str, tuple[Operator, ...]] = {
+    "arithmetic": ARITHMETIC,
+    "linear maps": LINEAR_MAPS,
+    "resampling": RESAMPLING,
+    "sums, means and average pools": REDUCTIONS,
+    "reshaping": RESHAPING,
+    "moving and copying elements": MOVES,
+    "slicing and joining": SLICING,
+    "piecewise linear functions": PIECEWISE,
+    "selections": CHOICES,
+    "functions of single elements": ELEMENTWISE,
+    "targets": TARGET_OPERATORS,
+}
+"""The entries by kind of operator. docs/operators.md lists them."""
+
+OPERATORS = _by_target(operator for group in GROUPS.values() for operator in group)
 """Every operator that a program may contain, by its fx target."""
 
 TRANSPOSES: dict[Any, Rule] = {target: one.transpose for target, one in OPERATORS.items() if one.transpose}
 SPELLINGS: dict[Any, Spelling] = {target: one.onnx for target, one in OPERATORS.items() if one.onnx}
+BATCH_RULES: dict[Any, BatchRule] = {target: one.batch for target, one in OPERATORS.items() if one.batch}
 REWRITES: dict[Any, Rewrite] = {target: one.rewrite for target, one in OPERATORS.items() if one.rewrite}
 
 

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, fx
 
 from bcos_sdk.errors import CaptureError
+from bcos_sdk.exporters.operators._batch_rules import elementwise
 from bcos_sdk.exporters.operators._elementwise import binary, unary
-from bcos_sdk.exporters.operators._operator import Kind, Operator
+from bcos_sdk.exporters.operators._operator import Kind, Operator, Rewrite
 from bcos_sdk.exporters.program import Program, bind, path_of, sample_shape, shape_of
 from bcos_sdk.exporters.transpose import Transposition
 
@@ -26,7 +27,7 @@ def _transpose_sum(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
         if operand in t.live:
             own = t.sum_to(ct, operand, sample)
             t.add(operand, own if sign > 0 else t.call(aten.neg.default, own))
-        else:
+        elif isinstance(operand, fx.Node) or operand != 0:  # Python's sum() begins with 0
             t.add_bias(operand, ct, sample, sign=sign)
 
 
@@ -60,32 +61,31 @@ def _split_alpha(program: Program, node: fx.Node) -> None:
     """x ± α·y → z = α·y, then x ± z."""
     a = bind(node)
     if a.alpha != 1:
-        with program.graph.inserting_before(node):
-            scaled = program.graph.call_function(aten.mul.Tensor, (a.other, a.alpha))
-        scaled.meta = dict(a.other.meta) | {"path": path_of(node)}
+        is_number = not isinstance(a.other, fx.Node)
+        scaled = a.other * a.alpha if is_number else program.compute(node, aten.mul.Tensor, a.other, a.alpha)
         program.replace(node, node.target, a.self, scaled)  # type: ignore[arg-type]
 
 
 def _rewrite_rsub(program: Program, node: fx.Node) -> None:
-    """rsub(x, c) = c − x = −x + c."""
+    """rsub(x, c) = c − α·x = −α·x + c."""
     a = bind(node)
     if a.alpha == 1:
-        with program.graph.inserting_before(node):
-            negative = program.graph.call_function(aten.neg.default, (a.self,))
-        negative.meta = dict(a.self.meta) | {"path": path_of(node)}
-        program.replace(node, aten.add.Tensor, negative, a.other)
+        negative = program.compute(node, aten.neg.default, a.self)
+    else:
+        negative = program.compute(node, aten.mul.Tensor, a.self, -a.alpha)
+    program.replace(node, aten.add.Tensor, negative, a.other)
 
 
 def _rewrite_batch_norm(program: Program, node: fx.Node) -> None:
     """γ (x − mean) / sqrt(var + eps) + β with the running statistics → a difference, a product and a sum."""
     a = bind(node)
-    if a.training or a.running_mean is None:
+    if getattr(a, "training", False) or a.running_mean is None:
         raise CaptureError(
             f"the batch norm '{path_of(node)}' has no running statistics",
             source=path_of(node),
             hint="Statistics of the batch would mix the images of a batch. Use track_running_stats=True.",
         )
-    shape = (-1, *[1] * (len(shape_of(node)) - 2))
+    shape = (-1, *[1] * (len(shape_of(a.input)) - 2))
     scale = (program.value_of(a.running_var) + a.eps).rsqrt()
     scale = scale if a.weight is None else scale * program.value_of(a.weight)
     steps: list[tuple[Any, Tensor, fx.Node]] = [
@@ -97,19 +97,39 @@ def _rewrite_batch_norm(program: Program, node: fx.Node) -> None:
     value = a.input
     for operator, operand, source in steps:
         constant = program.constant(path_of(source), operand.reshape(shape))
-        with program.graph.inserting_before(node):
-            value = program.graph.call_function(operator, (value, constant))
-        value.meta = dict(node.meta)
-    node.replace_all_uses_with(value)
+        value = program.compute(node, operator, value, constant)
+    if node.target is aten.batch_norm.default:
+        program.substitute(node, value)
+        return
+    for getitem in list(node.users):  # of the result; the statistics, which the operator also returns, nobody reads
+        program.substitute(getitem, value)
     program.graph.erase_node(node)
 
 
+def _rewrite_scalar(target: Any) -> Rewrite:
+    """The overload for a number is that for tensors."""
+
+    def rewrite(program: Program, node: fx.Node) -> None:
+        program.replace(node, target, *node.args, **node.kwargs)
+
+    return rewrite
+
+
+_SCALARS = {
+    aten.add.Scalar: aten.add.Tensor,
+    aten.sub.Scalar: aten.sub.Tensor,
+    aten.mul.Scalar: aten.mul.Tensor,
+    aten.div.Scalar: aten.div.Tensor,
+}
+_BATCH_NORMS = (aten.batch_norm.default, aten._native_batch_norm_legit_no_training.default)
+
 ARITHMETIC = (
-    Operator(aten.add.Tensor, Kind.LINEAR, binary("Add"), _transpose_sum, _split_alpha),
-    Operator(aten.sub.Tensor, Kind.LINEAR, binary("Sub"), _transpose_sum, _split_alpha),
-    Operator(aten.neg.default, Kind.LINEAR, unary("Neg"), _transpose_neg),
-    Operator(aten.mul.Tensor, Kind.LINEAR, binary("Mul"), _transpose_mul),
-    Operator(aten.div.Tensor, Kind.LINEAR, binary("Div"), _transpose_div),
+    Operator(aten.add.Tensor, Kind.LINEAR, binary("Add"), _transpose_sum, elementwise, _split_alpha),
+    Operator(aten.sub.Tensor, Kind.LINEAR, binary("Sub"), _transpose_sum, elementwise, _split_alpha),
+    Operator(aten.neg.default, Kind.LINEAR, unary("Neg"), _transpose_neg, elementwise),
+    Operator(aten.mul.Tensor, Kind.LINEAR, binary("Mul"), _transpose_mul, elementwise),
+    Operator(aten.div.Tensor, Kind.LINEAR, binary("Div"), _transpose_div, elementwise),
     Operator(aten.rsub.Scalar, Kind.SPELLING, rewrite=_rewrite_rsub),
-    Operator(aten.batch_norm.default, Kind.SPELLING, rewrite=_rewrite_batch_norm),
+    *(Operator(target, Kind.SPELLING, rewrite=_rewrite_scalar(plain)) for target, plain in _SCALARS.items()),
+    *(Operator(target, Kind.SPELLING, rewrite=_rewrite_batch_norm) for target in _BATCH_NORMS),
 )

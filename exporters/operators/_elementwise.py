@@ -9,12 +9,15 @@ from onnx import TensorProto
 from torch import Tensor, fx
 
 from bcos_sdk.exporters.onnx import Emitter, Spelling
-from bcos_sdk.exporters.operators._operator import Kind, Operator, Trait
-from bcos_sdk.exporters.program import Program, bind, is_constant, is_floating, path_of
+from bcos_sdk.exporters.operators._batch_rules import along_axes, elementwise
+from bcos_sdk.exporters.operators._operator import Kind, Operator
+from bcos_sdk.exporters.program import Program, is_constant, is_floating, path_of
+from bcos_sdk.exporters.transpose import Transposition
 
-__all__ = ["ELEMENTWISE", "binary", "from_half", "remove_node", "to_half", "unary"]
+__all__ = ["ELEMENTWISE", "binary", "from_half", "remove_node", "same_type", "to_half", "unary"]
 
 aten = torch.ops.aten
+prims = torch.ops.prims
 
 
 def to_half(x: Tensor) -> Tensor:
@@ -27,6 +30,11 @@ def from_half(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.to(dtype)
 
 
+def through_half(x: Tensor) -> Tensor:
+    """Round to fp16 and back. Its gradient is one, as for the two casts in torch."""
+    return x.to(torch.float16).to(x.dtype)
+
+
 def unary(kind: str) -> Spelling:
     """The spelling of a function with one operand."""
     return lambda e, node: e.op(kind, node.args[0])
@@ -36,19 +44,36 @@ def binary(kind: str) -> Spelling:
     """The spelling of a function with two operands. ONNX requires operands of the same type."""
 
     def spell(e: Emitter, node: fx.Node) -> str:
-        operands = [_as_float(e, operand) if is_floating(node) else operand for operand in node.args[:2]]
-        return e.op(kind, *operands)
+        is_logic = node.meta["val"].dtype is torch.bool and kind in _ON_BOOLEANS
+        return e.op(_ON_BOOLEANS[kind] if is_logic else kind, *same_type(e, *node.args[:2]))
 
     return spell
 
 
+def same_type(e: Emitter, *operands: Any) -> list[Any]:
+    """Operands of one type: torch converts types implicitly, ONNX does not."""
+    nodes = [one for one in operands if isinstance(one, fx.Node)]
+    if any(map(is_floating, nodes)) or any(isinstance(one, float) for one in operands):
+        return [_as_float(e, one) for one in operands]
+    if all(one.meta["val"].dtype is torch.bool for one in nodes) and len(nodes) == len(operands):
+        return [*operands]
+    return [_as_integer(e, one) for one in operands]
+
+
 def _as_float(e: Emitter, operand: Any) -> Any:
-    """Cast a boolean or integer operand to float: torch converts types implicitly, ONNX does not."""
     if not isinstance(operand, fx.Node) or is_floating(operand):
         return operand
     if is_constant(operand):
         return e.constant(operand.meta["val"].float(), path_of(operand))
     return e.op("Cast", operand, to=TensorProto.FLOAT)
+
+
+def _as_integer(e: Emitter, operand: Any) -> Any:
+    if not isinstance(operand, fx.Node):
+        return e.constant(torch.tensor(operand, dtype=torch.int64), "number")
+    if is_constant(operand):
+        return e.constant(operand.meta["val"].long(), path_of(operand))
+    return operand if operand.meta["val"].dtype is torch.int64 else e.op("Cast", operand, to=TensorProto.INT64)
 
 
 def _spell_square(e: Emitter, node: fx.Node) -> str:
@@ -66,16 +91,56 @@ def _spell_power(e: Emitter, node: fx.Node) -> str:
     return e.op("Sqrt", x) if exponent == 0.5 else e.op("Pow", x, exponent)
 
 
-def _spell_clamp_min(e: Emitter, node: fx.Node) -> str:
-    return e.op("Max", node.args[0], node.args[1])
-
-
 def _spell_softmax(e: Emitter, node: fx.Node) -> str:
     return e.op("Softmax", node.args[0], axis=node.args[1])
 
 
-def _spell_where(e: Emitter, node: fx.Node) -> str:
-    return e.op("Where", *node.args)
+def _spell_power_of_number(e: Emitter, node: fx.Node) -> str:
+    base, exponent = node.args
+    return e.op("Pow", *same_type(e, base, exponent))
+
+
+def _spell_not_equal(e: Emitter, node: fx.Node) -> str:
+    return e.op("Not", e.op("Equal", *same_type(e, *node.args[:2])))
+
+
+def _spell_remainder(e: Emitter, node: fx.Node) -> str:
+    """x − y · ⌊x / y⌋: the result has the sign of y."""
+    x, y = same_type(e, *node.args[:2])
+    if not is_floating(node):
+        return e.op("Mod", x, y)
+    return e.op("Sub", x, e.op("Mul", e.op("Floor", e.op("Div", x, y)), y))
+
+
+def _spell_fmod(e: Emitter, node: fx.Node) -> str:
+    return e.op("Mod", *same_type(e, *node.args[:2]), fmod=1)
+
+
+def _spell_truncation(e: Emitter, node: fx.Node) -> str:
+    x = node.args[0]
+    return e.op("Mul", e.op("Sign", x), e.op("Floor", e.op("Abs", x)))
+
+
+def _spell_log1p(e: Emitter, node: fx.Node) -> str:
+    return e.op("Log", e.op("Add", node.args[0], 1.0))
+
+
+def _spell_expm1(e: Emitter, node: fx.Node) -> str:
+    return e.op("Sub", e.op("Exp", node.args[0]), 1.0)
+
+
+def _spell_cast(e: Emitter, node: fx.Node) -> str:
+    dtype = node.meta["val"].dtype
+    kind = TensorProto.BOOL if dtype is torch.bool else TensorProto.FLOAT if is_floating(node) else TensorProto.INT64
+    return e.op("Cast", node.args[0], to=kind)
+
+
+def _spell_through_half(e: Emitter, node: fx.Node) -> str:
+    return e.op("Cast", e.op("Cast", node.args[0], to=TensorProto.FLOAT16), to=TensorProto.FLOAT)
+
+
+def _transpose_identity(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
+    t.add(node.args[0], ct)
 
 
 def _cast_to(kind: int) -> Spelling:
@@ -84,52 +149,94 @@ def _cast_to(kind: int) -> Spelling:
 
 def remove_node(program: Program, node: fx.Node) -> None:
     """f(x) = x: every use of the node reads its input instead."""
-    node.replace_all_uses_with(node.all_input_nodes[0])
-    program.graph.erase_node(node)
+    program.substitute(node, node.all_input_nodes[0])
 
 
-def _remove_same_cast(program: Program, node: fx.Node) -> None:
-    if node.meta["val"].dtype == bind(node).self.meta["val"].dtype:
+def _rewrite_cast(program: Program, node: fx.Node) -> None:
+    """A cast between float32 and float64 goes away, because a program runs in one precision. Others stay."""
+    source, dtype = node.all_input_nodes[0], node.meta["val"].dtype
+    if (dtype in _PRECISIONS and is_floating(source)) or dtype == source.meta["val"].dtype:
         remove_node(program, node)
+    elif dtype is torch.float16:
+        program.replace(node, through_half, source)
+    elif node.target is not aten.to.dtype:
+        program.replace(node, aten.to.dtype, source, dtype)
 
 
-def _remove_dropout(program: Program, node: fx.Node) -> None:
-    assert not bind(node).train, "capture takes modules in eval mode only"
-    remove_node(program, node)
-
-
+_ON_BOOLEANS = {"Add": "Or", "Max": "Or", "Min": "And", "Mul": "And"}
+_PRECISIONS = (torch.float32, torch.float64)
 _UNARY = {
-    aten.abs.default: "Abs",
+    aten.acos.default: "Acos",
+    aten.asin.default: "Asin",
+    aten.atan.default: "Atan",
     aten.cos.default: "Cos",
+    aten.cosh.default: "Cosh",
+    aten.erf.default: "Erf",
     aten.exp.default: "Exp",
+    aten.isnan.default: "IsNaN",
     aten.log.default: "Log",
+    aten.logical_not.default: "Not",
+    aten.bitwise_not.default: "Not",
     aten.reciprocal.default: "Reciprocal",
     aten.sigmoid.default: "Sigmoid",
     aten.sin.default: "Sin",
+    aten.sinh.default: "Sinh",
     aten.sqrt.default: "Sqrt",
+    aten.tan.default: "Tan",
     aten.tanh.default: "Tanh",
 }
 _BINARY = {
+    aten.bitwise_and.Tensor: "And",
+    aten.bitwise_or.Tensor: "Or",
+    aten.bitwise_xor.Tensor: "Xor",
+    aten.eq.Scalar: "Equal",
+    aten.eq.Tensor: "Equal",
+    aten.ge.Scalar: "GreaterOrEqual",
+    aten.ge.Tensor: "GreaterOrEqual",
     aten.gt.Scalar: "Greater",
     aten.gt.Tensor: "Greater",
-    aten.maximum.default: "Max",
-    aten.minimum.default: "Min",
+    aten.le.Scalar: "LessOrEqual",
+    aten.le.Tensor: "LessOrEqual",
+    aten.logical_and.default: "And",
+    aten.logical_or.default: "Or",
+    aten.logical_xor.default: "Xor",
+    aten.lt.Scalar: "Less",
+    aten.lt.Tensor: "Less",
     aten.pow.Tensor_Tensor: "Pow",
 }
-_COPIES = (aten.alias.default, aten.clone.default, aten.contiguous.default, aten.lift_fresh_copy.default)
+_FROZEN = {
+    aten.expm1.default: _spell_expm1,
+    aten.fmod.Scalar: _spell_fmod,
+    aten.fmod.Tensor: _spell_fmod,
+    aten.log1p.default: _spell_log1p,
+    aten.ne.Scalar: _spell_not_equal,
+    aten.ne.Tensor: _spell_not_equal,
+    aten.pow.Scalar: _spell_power_of_number,
+    aten.pow.Tensor_Scalar: _spell_power,
+    aten.remainder.Scalar: _spell_remainder,
+    aten.remainder.Tensor: _spell_remainder,
+    aten.rsqrt.default: _spell_rsqrt,
+    aten.square.default: _spell_square,
+    aten.trunc.default: _spell_truncation,
+}
+_COPIES = (
+    aten.alias.default,
+    aten.clone.default,
+    aten.contiguous.default,
+    aten.lift_fresh_copy.default,
+)
+_CASTS = (aten._to_copy.default, aten.type_as.default, prims.convert_element_type.default)
 
 ELEMENTWISE = (
-    *(Operator(target, Kind.FROZEN, unary(kind)) for target, kind in _UNARY.items()),
-    *(Operator(target, Kind.FROZEN, binary(kind)) for target, kind in _BINARY.items()),
-    Operator(aten.square.default, Kind.FROZEN, _spell_square),
-    Operator(aten.rsqrt.default, Kind.FROZEN, _spell_rsqrt),
-    Operator(aten.pow.Tensor_Scalar, Kind.FROZEN, _spell_power),
-    Operator(aten.clamp_min.default, Kind.FROZEN, _spell_clamp_min),
-    Operator(aten.softmax.int, Kind.FROZEN, _spell_softmax),
-    Operator(aten.where.self, Kind.FROZEN, _spell_where),
+    *(Operator(target, Kind.FROZEN, unary(kind), batch=elementwise) for target, kind in _UNARY.items()),
+    *(Operator(target, Kind.FROZEN, binary(kind), batch=elementwise) for target, kind in _BINARY.items()),
+    *(Operator(target, Kind.FROZEN, spell, batch=elementwise) for target, spell in _FROZEN.items()),
+    Operator(aten.softmax.int, Kind.FROZEN, _spell_softmax, batch=along_axes),
+    Operator(aten.detach.default, Kind.SPELLING, batch=elementwise),
+    Operator(through_half, Kind.LINEAR, _spell_through_half, _transpose_identity, batch=elementwise),
     Operator(to_half, Kind.EXPLAIN, _cast_to(TensorProto.FLOAT16)),
     Operator(from_half, Kind.EXPLAIN, _cast_to(TensorProto.FLOAT)),
-    Operator(aten.to.dtype, Kind.SPELLING, rewrite=_remove_same_cast, traits=Trait.ALIASES),
-    Operator(aten.dropout.default, Kind.SPELLING, rewrite=_remove_dropout),
-    *(Operator(target, Kind.SPELLING, rewrite=remove_node, traits=Trait.ALIASES) for target in _COPIES),
+    Operator(aten.to.dtype, Kind.FROZEN, _spell_cast, batch=elementwise, rewrite=_rewrite_cast),
+    *(Operator(target, Kind.SPELLING, rewrite=_rewrite_cast) for target in _CASTS),
+    *(Operator(target, Kind.SPELLING, rewrite=remove_node) for target in _COPIES),
 )

@@ -1,4 +1,4 @@
-"""The entry of one operator: kind, transpose rule, ONNX spelling, rewrite at capture, traits."""
+"""The entry of one operator: kind, batch rule, transpose rule, ONNX spelling, rewrite at capture, traits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import fx
 
+from bcos_sdk.exporters.batching import BatchRule
 from bcos_sdk.exporters.onnx import Spelling
 from bcos_sdk.exporters.program import Program
 from bcos_sdk.exporters.transpose import Rule
@@ -24,8 +25,8 @@ class Kind(Enum):
     LINEAR = "linear in its live operands when the others are frozen; needs a transpose and an ONNX spelling"
     CHOICE = "linear when its choice (such as the index of the maximum) is frozen; needs the same as LINEAR"
     FROZEN = "not linear, so it may read frozen values only; needs an ONNX spelling and has no transpose"
-    EXPLAIN = "created by the transposed pass or by a simplification, never captured; needs an ONNX spelling"
-    SPELLING = "equal to other operators of the table; needs a rewrite, which capture applies"
+    EXPLAIN = "created by the transposed pass or by a simplification; needs an ONNX spelling"
+    SPELLING = "equal to other operators of the table; needs a rewrite or a batch rule that creates them"
 
 
 class Trait(Flag):
@@ -38,8 +39,6 @@ class Trait(Flag):
     """Its third argument is a bias that is added to the result."""
     REORDERS = auto()
     """Every element of the input occurs exactly once in the output: a permutation or a reshape."""
-    ALIASES = auto()
-    """In torch the result may share memory with the input."""
 
 
 _NEEDS = {
@@ -47,7 +46,7 @@ _NEEDS = {
     Kind.CHOICE: {"transpose", "onnx"},
     Kind.FROZEN: {"onnx"},
     Kind.EXPLAIN: {"onnx"},
-    Kind.SPELLING: {"rewrite"},
+    Kind.SPELLING: set(),
 }
 
 
@@ -56,21 +55,27 @@ class Operator:
     """One entry of the operator table.
 
     `target` is an aten overload or one of our own functions in plain torch. `transpose` is its rule in the transposed
-    pass, `onnx` its spelling. `rewrite` runs at capture and may replace a node by other operators.
+    pass, `onnx` its spelling. Two functions run at capture: `rewrite` may replace a node of the program for one image
+    by other operators, and `batch` creates the nodes of the program for a batch.
     """
 
     target: Any
     kind: Kind
     onnx: Spelling | None = None
     transpose: Rule | None = None
+    batch: BatchRule | None = None
     rewrite: Rewrite | None = None
     traits: Trait = Trait.NONE
 
     def __post_init__(self) -> None:
         defined = {name for name in ("onnx", "transpose", "rewrite") if getattr(self, name) is not None}
         needed = _NEEDS[self.kind]
+        if self.kind is Kind.SPELLING and (self.batch is None) == (self.rewrite is None):
+            raise ValueError(f"operator {self.target} is SPELLING, but has not one of batch and rewrite")
         if missing := needed - defined:
             raise ValueError(f"operator {self.target} is {self.kind.name}, but has no {', '.join(sorted(missing))}")
+        if self.kind in (Kind.LINEAR, Kind.CHOICE, Kind.FROZEN) and self.batch is None:
+            raise ValueError(f"operator {self.target} is {self.kind.name}, but has no batch rule")
         if surplus := defined - needed - {"rewrite"}:
             raise ValueError(f"operator {self.target} is {self.kind.name}, but has {', '.join(sorted(surplus))}")
         if Trait.HAS_BIAS in self.traits and Trait.PRODUCT not in self.traits:

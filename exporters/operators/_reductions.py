@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from onnx import TensorProto
 from torch import Tensor, fx
 
 from bcos_sdk.contract import Layout
-from bcos_sdk.errors import ExportError
 from bcos_sdk.exporters.onnx import Emitter, Spelling
+from bcos_sdk.exporters.operators._batch_rules import along_axes, per_map
 from bcos_sdk.exporters.operators._operator import Kind, Operator
+from bcos_sdk.exporters.operators._resampling import rewrite_average_pool
 from bcos_sdk.exporters.operators._reshaping import positive_axes, spread
 from bcos_sdk.exporters.operators._windows import Pair, output_padding, spell_window, unreached
-from bcos_sdk.exporters.program import Program, bind, pair, path_of, sample_shape, shape_of
+from bcos_sdk.exporters.program import Program, bind, is_floating, pair, sample_shape, shape_of
 from bcos_sdk.exporters.transpose import Transposition
 
 __all__ = ["REDUCTIONS", "avg_pool_transpose", "repeat_average"]
@@ -67,8 +69,6 @@ def _spread(t: Transposition, x: fx.Node, dims: list[int], ct: fx.Node, *, is_me
     """Give every summand the cotangent of the sum, for a mean divided by the number of summands."""
     sample = sample_shape(x)
     reduced = {dim % len(shape_of(x)) - 1 for dim in dims}
-    if -1 in reduced:
-        raise t.refusal("it reduces the batch axis")
     ct = t.reshape(ct, tuple(1 if i in reduced else n for i, n in enumerate(sample)))
     if is_mean:
         ct = t.call(aten.mul.Tensor, ct, 1 / prod(sample[i] for i in reduced))
@@ -78,8 +78,6 @@ def _spread(t: Transposition, x: fx.Node, dims: list[int], ct: fx.Node, *, is_me
 def _transpose_avg_pool2d(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
     a = bind(node)
     kernel, padding = pair(a.kernel_size), pair(a.padding)
-    if a.ceil_mode or a.divisor_override or (not a.count_include_pad and any(padding)):
-        raise t.refusal("average pools with ceil_mode, divisor_override or count_include_pad=False are not supported")
     size = sample_shape(a.self)[1:]
     t.add(a.self, t.call(avg_pool_transpose, ct, kernel, pair(a.stride or kernel), padding, size))
 
@@ -106,18 +104,29 @@ def _in_steps(e: Emitter, kind: str, x: str, axes: list[int], shape: tuple[int, 
 
 def _spell_vector_norm(e: Emitter, node: fx.Node) -> str:
     a = bind(node)
-    if a.ord not in (1, 2) or a.dim is None:
-        raise ExportError(
-            f"the {a.ord}-norm over axes {a.dim} in module '{path_of(node)}' has no ONNX spelling",
-            source=path_of(node),
-            hint="Use the 1-norm or the 2-norm, and name the axes.",
-        )
-    return e.op(f"ReduceL{a.ord:g}", a.self, e.ints(*positive_axes(a.dim, a.self)), keepdims=int(a.keepdim))
+    axes, keepdims = e.ints(*positive_axes(a.dim, a.self)), int(a.keepdim)
+    if a.ord in (1, 2):
+        return e.op(f"ReduceL{a.ord:g}", a.self, axes, keepdims=keepdims)
+    sizes = e.op("Abs", a.self)
+    if a.ord in (inf, -inf):
+        return e.op("ReduceMax" if a.ord > 0 else "ReduceMin", sizes, axes, keepdims=keepdims)
+    if a.ord == 0:
+        ones = e.op("Cast", e.op("Greater", sizes, 0.0), to=TensorProto.FLOAT)
+        return e.op("ReduceSum", ones, axes, keepdims=keepdims)
+    total = e.op("ReduceSum", e.op("Pow", sizes, float(a.ord)), axes, keepdims=keepdims)
+    return e.op("Pow", total, 1 / a.ord)
 
 
-def _spell_amax(e: Emitter, node: fx.Node) -> str:
+def _spell_product(e: Emitter, node: fx.Node) -> str:
     a = bind(node)
-    return e.op("ReduceMax", a.self, e.ints(*positive_axes(a.dim, a.self)), keepdims=int(a.keepdim))
+    return e.op("ReduceProd", a.self, e.ints(*positive_axes(a.dim, a.self)), keepdims=int(a.keepdim))
+
+
+def _spell_any(e: Emitter, node: fx.Node) -> str:
+    a = bind(node)
+    numbers = e.op("Cast", a.self, to=TensorProto.INT32)
+    found = e.op("ReduceMax", numbers, e.ints(*positive_axes(a.dim, a.self)), keepdims=int(a.keepdim))
+    return e.op("Cast", found, to=TensorProto.BOOL)
 
 
 def _spell_var(e: Emitter, node: fx.Node) -> str:
@@ -192,23 +201,40 @@ def _spell_repeat_average(e: Emitter, node: fx.Node) -> str:
 # --------------------------------------------------------------------------------------------- rewrites at capture
 
 
-def _rewrite_adaptive_avg_pool2d(program: Program, node: fx.Node) -> None:
-    """A pool to 1×1 is a mean over both spatial axes."""
+def _rewrite_whole(program: Program, node: fx.Node) -> None:
+    """A reduction of all elements is one over all axes."""
     a = bind(node)
-    if tuple(a.output_size) == (1, 1):
-        program.replace(node, aten.mean.dim, a.self, [2, 3], True)
+    program.replace(node, _WHOLE[node.target], a.self, list(range(len(shape_of(a.self)))))
 
+
+def _rewrite_dtype(program: Program, node: fx.Node) -> None:
+    """The dtype in which a reduction adds up does not matter here. A sum of integers is one of floats first."""
+    a = bind(node)
+    source = a.self
+    axes = list(range(len(shape_of(source)))) if a.dim is None or a.dim == [] else a.dim
+    if not is_floating(source):
+        source = program.compute(node, aten.to.dtype, source, torch.float32)
+    if source is not a.self or axes is not a.dim or a.dtype is not None:
+        program.replace(node, node.target, source, axes, a.keepdim)  # type: ignore[arg-type]
+
+
+_WHOLE: dict[Any, Any] = {aten.mean.default: aten.mean.dim, aten.sum.default: aten.sum.dim_IntList}
+_AVERAGE_POOL = (_spell_avg_pool2d, _transpose_avg_pool2d, per_map, rewrite_average_pool)
 
 REDUCTIONS = (
-    Operator(aten.sum.dim_IntList, Kind.LINEAR, _spell_reduction("ReduceSum"), _transpose_sum),
-    Operator(aten.mean.dim, Kind.LINEAR, _spell_reduction("ReduceMean"), _transpose_mean),
-    Operator(aten.var_mean.dim, Kind.LINEAR, _spell_var_mean_dim, _transpose_var_mean),
-    Operator(aten.var_mean.correction, Kind.LINEAR, _spell_var_mean, _transpose_var_mean),
-    Operator(aten.avg_pool2d.default, Kind.LINEAR, _spell_avg_pool2d, _transpose_avg_pool2d),
-    Operator(aten.var.correction, Kind.FROZEN, _spell_var),
-    Operator(aten.linalg_vector_norm.default, Kind.FROZEN, _spell_vector_norm),
-    Operator(aten.amax.default, Kind.FROZEN, _spell_amax),
+    Operator(
+        aten.sum.dim_IntList, Kind.LINEAR, _spell_reduction("ReduceSum"), _transpose_sum, along_axes, _rewrite_dtype
+    ),
+    Operator(aten.mean.dim, Kind.LINEAR, _spell_reduction("ReduceMean"), _transpose_mean, along_axes, _rewrite_dtype),
+    Operator(aten.var_mean.dim, Kind.LINEAR, _spell_var_mean_dim, _transpose_var_mean, along_axes),
+    Operator(aten.var_mean.correction, Kind.LINEAR, _spell_var_mean, _transpose_var_mean, along_axes),
+    Operator(aten.avg_pool2d.default, Kind.LINEAR, *_AVERAGE_POOL),
+    Operator(aten.any.dim, Kind.FROZEN, _spell_any, batch=along_axes),
+    Operator(aten.any.dims, Kind.FROZEN, _spell_any, batch=along_axes),
+    Operator(aten.prod.dim_int, Kind.FROZEN, _spell_product, batch=along_axes),
+    Operator(aten.var.correction, Kind.FROZEN, _spell_var, batch=along_axes),
+    Operator(aten.linalg_vector_norm.default, Kind.FROZEN, _spell_vector_norm, batch=along_axes),
     Operator(avg_pool_transpose, Kind.EXPLAIN, _spell_avg_pool_transpose),
     Operator(repeat_average, Kind.EXPLAIN, _spell_repeat_average),
-    Operator(aten.adaptive_avg_pool2d.default, Kind.SPELLING, rewrite=_rewrite_adaptive_avg_pool2d),
+    *(Operator(target, Kind.SPELLING, rewrite=_rewrite_whole) for target in _WHOLE),
 )

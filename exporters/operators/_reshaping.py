@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from bcos_sdk.errors import CaptureError
+from bcos_sdk.exporters.batching import Batching
 from bcos_sdk.exporters.onnx import Emitter
+from bcos_sdk.exporters.operators._batch_rules import along_axes, reshaped
 from bcos_sdk.exporters.operators._operator import Kind, Operator, Trait
-from bcos_sdk.exporters.program import Program, bind, path_of, reshape_sample, sample_shape, shape_of
+from bcos_sdk.exporters.program import Program, bind, reshape_sample, sample_shape, shape_of
 from bcos_sdk.exporters.transpose import Transposition
 
 __all__ = ["RESHAPING", "positive_axes", "spread"]
@@ -48,10 +49,7 @@ def _transpose_permute(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
 
 def _transpose_expand(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
     x = bind(node).self
-    if x in t.live:
-        t.add(x, t.sum_to(ct, x, sample_shape(node)))
-    else:  # expand_as(x, other) with a live `other`, which gives its shape only
-        t.add_bias(x, ct, sample_shape(node))
+    t.add(x, t.sum_to(ct, x, sample_shape(node)))
 
 
 # ------------------------------------------------------------------------------------------------------- ONNX spellings
@@ -88,36 +86,22 @@ def _spell_spread(e: Emitter, node: fx.Node) -> str:
     return e.op("Expand", node.args[0], e.ints(*[1] * (len(shape_of(node)) - len(sample)), *sample))
 
 
-def _spell_repeat_interleave(e: Emitter, node: fx.Node) -> str:
-    a = bind(node)
-    (axis,) = positive_axes(a.dim, a.self)
-    apart = e.op("Unsqueeze", a.self, e.ints(axis + 1))
-    rank = len(shape_of(a.self)) + 1
-    repeated = e.op("Expand", apart, e.ints(*(a.repeats if i == axis + 1 else 1 for i in range(rank))))
-    return e.op("Reshape", repeated, e.ints(0, *shape_of(node)[1:]))
-
-
 # -------------------------------------------------------------------------------------------------- rewrites at capture
 
 
-def _rewrite_view(program: Program, node: fx.Node) -> None:
-    """Every view that keeps the batch axis is a reshape of the sample."""
-    source = node.all_input_nodes[0]
-    if not (_has_batch(program, source) and _has_batch(program, node)):
-        raise CaptureError(
-            f"operator {node.target} in module '{path_of(node)}' mixes the batch with another axis: it reshapes "
-            f"{list(shape_of(source))} to {list(shape_of(node))}",
-            source=path_of(node),
-            hint="Keep the batch as the first axis of every tensor.",
-        )
-    program.replace(node, reshape_sample, source, sample_shape(node), 1)
+def _rewrite_expand(program: Program, node: fx.Node) -> None:
+    source: Any = node.args[0]
+    if shape_of(source) == shape_of(node):
+        program.substitute(node, source)
+    elif node.target is not aten.expand.default:
+        program.replace(node, aten.expand.default, source, list(shape_of(node)))
 
 
-def _has_batch(program: Program, node: fx.Node) -> bool:
-    """Whether the first axis is the batch and the sizes of all other axes are known."""
-    first, *rest = shape_of(node) or (0,)
-    batch = shape_of(program.inputs[0])[0]
-    return str(first) == str(batch) and all(isinstance(size, int) for size in rest)
+def _batch_of_expand(b: Batching, node: fx.Node) -> fx.Node:
+    shape = shape_of(node)
+    full = not b.keeps_first(shape)
+    x = b.aligned(node.args[0], len(shape), full=full)
+    return b.call(aten.expand.default, x, [-1, *(shape if full else shape[1:])])
 
 
 def _rewrite_transpose(program: Program, node: fx.Node) -> None:
@@ -128,6 +112,7 @@ def _rewrite_transpose(program: Program, node: fx.Node) -> None:
 
 
 _VIEWS = (
+    aten._unsafe_view.default,
     aten.flatten.using_ints,
     aten.reshape.default,
     aten.squeeze.default,
@@ -139,20 +124,13 @@ _VIEWS = (
 )
 
 RESHAPING = (
-    Operator(reshape_sample, Kind.LINEAR, _spell_reshape, _transpose_reshape, traits=Trait.REORDERS),
-    Operator(aten.permute.default, Kind.LINEAR, _spell_permute, _transpose_permute, traits=Trait.REORDERS),
-    Operator(aten.expand.default, Kind.LINEAR, _spell_expand, _transpose_expand),
-    Operator(aten.expand_as.default, Kind.LINEAR, _spell_expand, _transpose_expand),
-    Operator(aten.repeat_interleave.self_int, Kind.FROZEN, _spell_repeat_interleave),
-    Operator(
-        aten.unsqueeze.default,
-        Kind.EXPLAIN,
-        _spell_unsqueeze,
-        rewrite=_rewrite_view,
-        traits=Trait.REORDERS | Trait.ALIASES,
-    ),
+    Operator(reshape_sample, Kind.LINEAR, _spell_reshape, _transpose_reshape, reshaped, traits=Trait.REORDERS),
+    Operator(aten.permute.default, Kind.LINEAR, _spell_permute, _transpose_permute, along_axes, traits=Trait.REORDERS),
+    Operator(aten.expand.default, Kind.LINEAR, _spell_expand, _transpose_expand, _batch_of_expand, _rewrite_expand),
+    Operator(aten.unsqueeze.default, Kind.EXPLAIN, _spell_unsqueeze, batch=reshaped, traits=Trait.REORDERS),
     Operator(aten.pixel_shuffle.default, Kind.EXPLAIN, _spell_pixel_shuffle),
     Operator(spread, Kind.EXPLAIN, _spell_spread),
-    *(Operator(target, Kind.SPELLING, rewrite=_rewrite_view, traits=Trait.ALIASES) for target in _VIEWS),
+    *(Operator(target, Kind.SPELLING, batch=reshaped) for target in _VIEWS),
+    Operator(aten.expand_as.default, Kind.SPELLING, rewrite=_rewrite_expand),
     Operator(aten.transpose.int, Kind.SPELLING, rewrite=_rewrite_transpose),
 )

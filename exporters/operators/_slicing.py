@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import operator
-import sys
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
-from bcos_sdk.errors import CaptureError, ExportError
+from bcos_sdk.exporters.batching import Batching, repeat_for_batch
 from bcos_sdk.exporters.onnx import Emitter
+from bcos_sdk.exporters.operators._batch_rules import along_axes, pass_on, per_map
 from bcos_sdk.exporters.operators._elementwise import remove_node
-from bcos_sdk.exporters.operators._operator import Kind, Operator, Trait
+from bcos_sdk.exporters.operators._moves import rewrite_pad
+from bcos_sdk.exporters.operators._operator import Kind, Operator
 from bcos_sdk.exporters.operators._reshaping import positive_axes
 from bcos_sdk.exporters.operators._windows import Pair
-from bcos_sdk.exporters.program import Program, bind, path_of, reshape_sample, sample_shape, shape_of
+from bcos_sdk.exporters.program import Program, bind, path_of, sample_shape, shape_of
 from bcos_sdk.exporters.transpose import Transposition
 
 __all__ = ["SLICING", "insert_zeros", "pick_every"]
 
 aten = torch.ops.aten
-
-_PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
 
 
 def pick_every(x: Tensor, stride: Pair) -> Tensor:
@@ -76,9 +75,6 @@ def _transpose_pick_every(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
 
 def _transpose_pad(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
     a = bind(node)
-    if a.mode != "constant" or a.value:
-        raise t.refusal("it pads with values other than zero")
-    _sample_axis(t, -len(a.pad) // 2, node)
     t.add(a.self, t.call(aten.pad.default, ct, [-width for width in a.pad]))
 
 
@@ -117,18 +113,18 @@ def _spell_pick_every(e: Emitter, node: fx.Node) -> str:
 
 def _spell_pad(e: Emitter, node: fx.Node) -> str:
     a = bind(node)
-    if a.mode not in _PAD_MODES:
-        raise ExportError(
-            f"padding with mode {a.mode!r} in module '{path_of(node)}' has no ONNX spelling",
-            source=path_of(node),
-            hint=f"Use one of the modes {', '.join(_PAD_MODES)}.",
-        )
     missing = [0] * (2 * len(shape_of(node)) - len(a.pad))
     widths = [*reversed(a.pad[::2]), *reversed(a.pad[1::2])]
     half = len(missing) // 2
     before, after = widths[: len(widths) // 2], widths[len(widths) // 2 :]
-    amounts = e.ints(*missing[:half], *before, *missing[:half], *after)
-    return e.op("Pad", a.self, amounts, *([a.value] if a.value else []), mode=_PAD_MODES[a.mode])
+    return e.op("Pad", a.self, e.ints(*missing[:half], *before, *missing[:half], *after))
+
+
+def _spell_repeat_for_batch(e: Emitter, node: fx.Node) -> str:
+    a = bind(node)
+    batch = e.op("Slice", e.op("Shape", a.image), e.ints(0), e.ints(1), e.ints(0))
+    one = e.op("Reshape", a.constant, e.ints(1, *a.sample))
+    return e.op("Expand", one, e.op("Concat", batch, e.ints(*a.sample), axis=0))
 
 
 def _spell_insert_zeros(e: Emitter, node: fx.Node) -> str:
@@ -166,8 +162,7 @@ def _rewrite_split(program: Program, node: fx.Node) -> None:
 
 def _rewrite_slice(program: Program, node: fx.Node) -> None:
     """x[:] = x; torch writes x[:, 1:] as x[:] followed by a slice of the second axis."""
-    a = bind(node)
-    if not a.start and a.step == 1 and (a.end is None or a.end == sys.maxsize):
+    if shape_of(node) == shape_of(bind(node).self):
         remove_node(program, node)
 
 
@@ -175,43 +170,74 @@ def _rewrite_select(program: Program, node: fx.Node) -> None:
     """x[:, i] is a slice of length one without its axis."""
     a = bind(node)
     axis = a.dim % len(shape_of(a.self))
-    if axis == 0:
-        return
     start = a.index % shape_of(a.self)[axis]
-    with program.graph.inserting_before(node):
-        part = program.graph.call_function(aten.slice.Tensor, (a.self, axis, start, start + 1))
-    value = a.self.meta["val"]
-    part.meta = dict(node.meta) | {"val": value.narrow(axis, start, 1)}
-    program.replace(node, reshape_sample, part, sample_shape(node), 1)
+    part = program.compute(node, aten.slice.Tensor, a.self, axis, start, start + 1)
+    program.replace(node, aten.reshape.default, part, list(shape_of(node)))
+
+
+def _rewrite_copy(program: Program, node: fx.Node) -> None:
+    """x.copy_(y) is y, expanded to the shape of x."""
+    a = bind(node)
+    program.replace(node, aten.expand.default, a.src, list(shape_of(node)))
 
 
 def _rewrite_fill(program: Program, node: fx.Node) -> None:
-    """x.new_zeros(…), new_ones and new_full depend only on the dtype of x, so they are constants."""
+    """x.new_zeros(…), zeros_like and the like depend only on the shape and dtype of x, so they are constants."""
     operator: Any = node.target
-    if len(node.all_input_nodes) > 1:
-        raise CaptureError(
-            f"operator {operator} in module '{path_of(node)}' creates a tensor whose shape depends on the batch size",
-            source=path_of(node),
-            hint="Create the tensor without the batch axis and let it broadcast.",
-        )
-    empty = torch.empty(0, dtype=bind(node).self.meta["val"].dtype)
-    value = operator(empty, *node.args[1:], **node.kwargs)
-    constant = program.constant(path_of(node), value)
+    value = node.meta["val"]
+    empty = torch.empty(shape_of(bind(node).self), dtype=bind(node).self.meta["val"].dtype)
+    filled = operator(empty, *node.args[1:], **node.kwargs)
+    constant = program.constant(path_of(node), filled.to(value.dtype))
     constant.meta["anonymous"] = True
-    node.replace_all_uses_with(constant)
-    program.graph.erase_node(node)
+    program.substitute(node, constant)
 
 
-_FILLS = (aten.new_full.default, aten.new_ones.default, aten.new_zeros.default)
-_SPLITS = (aten.chunk.default, aten.split.Tensor, aten.split_with_sizes.default)
+def _batch_of_parts(b: Batching, node: fx.Node) -> fx.Node:
+    """Constants among the parts are repeated for each image."""
+    a = bind(node)
+    rank = len(shape_of(node))
+    axis = a.dim % rank
+    full = axis == 0 or not b.keeps_first(shape_of(node))
+    parts = [b.with_batch(part, full=full) for part in a.tensors if len(shape_of(part)) == rank]
+    joined = b.call(aten.cat.default, parts, axis + 1 if full else axis)
+    return b.settle(joined, shape_of(node)) if full else joined
+
+
+def _batch_of_pad(b: Batching, node: fx.Node) -> fx.Node:
+    a = bind(node)
+    source = a.self
+    if b.keeps_first(shape_of(source)) and len(a.pad) // 2 < len(shape_of(source)):
+        return b.call(aten.pad.default, b.own(source), a.pad)
+    return b.settle(b.call(aten.pad.default, b.full(source), a.pad), shape_of(node))
+
+
+_FILLS = (
+    aten.empty_like.default,
+    aten.full_like.default,
+    aten.new_empty.default,
+    aten.new_full.default,
+    aten.new_ones.default,
+    aten.new_zeros.default,
+    aten.ones_like.default,
+    aten.zeros_like.default,
+)
+_SPLITS = (
+    aten.chunk.default,
+    aten.split.Tensor,
+    aten.split_with_sizes.default,
+    aten.tensor_split.indices,
+    aten.tensor_split.sections,
+)
 
 SLICING = (
-    Operator(operator.getitem, Kind.LINEAR, _spell_getitem, _transpose_getitem, traits=Trait.ALIASES),
-    Operator(aten.cat.default, Kind.LINEAR, _spell_cat, _transpose_cat),
-    Operator(aten.slice.Tensor, Kind.LINEAR, _spell_slice, _transpose_slice, _rewrite_slice),
-    Operator(pick_every, Kind.LINEAR, _spell_pick_every, _transpose_pick_every),
-    Operator(aten.pad.default, Kind.LINEAR, _spell_pad, _transpose_pad),
+    Operator(operator.getitem, Kind.LINEAR, _spell_getitem, _transpose_getitem, pass_on),
+    Operator(aten.cat.default, Kind.LINEAR, _spell_cat, _transpose_cat, _batch_of_parts),
+    Operator(aten.slice.Tensor, Kind.LINEAR, _spell_slice, _transpose_slice, along_axes, _rewrite_slice),
+    Operator(pick_every, Kind.LINEAR, _spell_pick_every, _transpose_pick_every, per_map),
+    Operator(aten.pad.default, Kind.LINEAR, _spell_pad, _transpose_pad, _batch_of_pad, rewrite_pad),
     Operator(insert_zeros, Kind.EXPLAIN, _spell_insert_zeros),
+    Operator(repeat_for_batch, Kind.EXPLAIN, _spell_repeat_for_batch),
+    Operator(aten.copy.default, Kind.SPELLING, rewrite=_rewrite_copy),
     Operator(aten.select.int, Kind.SPELLING, rewrite=_rewrite_select),
     *(Operator(target, Kind.SPELLING, rewrite=_rewrite_split) for target in _SPLITS),
     *(Operator(target, Kind.SPELLING, rewrite=_rewrite_fill) for target in _FILLS),

@@ -5,7 +5,8 @@ torch in any precision, which is how each step of the exporter is tested.
 
 Node metadata: `val` is the value's shape and dtype (for a constant, the value itself), `path` the path of the module
 that the node belongs to. `transposed` marks nodes of the transposed pass, `bias_name` names the bias term that a node
-adds, `anonymous` marks constants that are no parameter of the module, `half` marks constants stored in fp16.
+adds, `bias_source` the constant that a node repeats for each image, `anonymous` marks constants that are no parameter
+of the module, `half` marks constants stored in fp16.
 """
 
 from __future__ import annotations
@@ -114,14 +115,30 @@ class Program:
         new.meta = {key: value for key, value in before.meta.items() if key != "val"}
         return new
 
+    def compute(self, before: fx.Node, target: Callable[..., Any], *args: Any) -> fx.Node:
+        """`insert`, and infer the shape and the dtype of the result from those of the arguments."""
+        new = self.insert(before, target, *args)
+        mode = self.inputs[0].meta["val"].fake_mode
+
+        def value(node: fx.Node) -> Any:
+            return mode.from_tensor(node.meta["val"], static_shapes=True) if node.op == "get_attr" else node.meta["val"]
+
+        with mode:
+            new.meta["val"] = target(*fx.map_arg(args, value))
+        return new
+
     def replace(self, node: fx.Node, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
         """Replace a node by a call that computes the same value, and give the call the node's metadata."""
         with self.graph.inserting_before(node):
             new = self.graph.call_function(target, args, kwargs)
         new.meta = dict(node.meta)
-        node.replace_all_uses_with(new)
-        self.graph.erase_node(node)
+        self.substitute(node, new)
         return new
+
+    def substitute(self, node: fx.Node, value: fx.Node) -> None:
+        """Let every use of a node read another value, and remove the node."""
+        node.replace_all_uses_with(value)
+        self.graph.erase_node(node)
 
 
 def is_uniform(weights: Tensor) -> bool:
@@ -156,9 +173,9 @@ def bind(node: fx.Node) -> SimpleNamespace:
     """The node's arguments by the parameter names of its operator, with defaults filled in."""
     if isinstance(node.target, OpOverload):
         schema = node.target._schema.arguments
-        given = {argument.name: argument.default_value for argument in schema if argument.has_default_value()}
-        given |= dict(zip((argument.name for argument in schema), node.args, strict=False))
-        return SimpleNamespace(**(given | node.kwargs))
+        given = dict(zip((argument.name for argument in schema), node.args, strict=False)) | node.kwargs
+        named = [argument for argument in schema if argument.name in given or argument.has_default_value()]
+        return SimpleNamespace(**{one.name: given.get(one.name, one.default_value) for one in named})
     assert callable(node.target)
     bound = inspect.signature(node.target).bind(*node.args, **node.kwargs)
     return SimpleNamespace(**bound.arguments)

@@ -1,5 +1,5 @@
 """The transposed pass: from cotangents of the logits to rows of W(x) and the bias terms of b(x)."""
 
-from bcos_sdk.exporters.transpose._transposition import Rule, Transposition
+from bcos_sdk.exporters.transpose._transposition import Rule, Transposition, explained_nodes
 
-__all__ = ["Rule", "Transposition"]
+__all__ = ["Rule", "Transposition", "explained_nodes"]

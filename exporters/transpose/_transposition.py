@@ -30,7 +30,7 @@ from bcos_sdk.exporters.program import (
     shape_of,
 )
 
-__all__ = ["Rule", "Transposition", "live_nodes"]
+__all__ = ["Rule", "Transposition", "explained_nodes", "live_nodes"]
 
 aten = torch.ops.aten
 
@@ -43,6 +43,19 @@ def live_nodes(program: Program) -> set[fx.Node]:
         if depends and node.target is not aten.detach.default and _can_be_live(node):
             live.add(node)
     return live
+
+
+def explained_nodes(program: Program) -> set[fx.Node]:
+    """The live nodes from which a path without `detach` leads to the logits: those that the reverse walk visits."""
+    live = live_nodes(program)
+    reached: set[fx.Node] = set()
+    left = [node for node in program.results if node in live]
+    while left:
+        node = left.pop()
+        if node not in reached:
+            reached.add(node)
+            left += [used for used in node.all_input_nodes if used in live]
+    return reached
 
 
 def _can_be_live(node: fx.Node) -> bool:
@@ -99,7 +112,14 @@ class Transposition:
         try:
             return self._rules[node.target]
         except KeyError:
-            raise self.refusal("it reads a live value, and no transpose rule exists for it") from None
+            raise self.refusal("it is not linear in its input, which is live") from None
+
+    def constant(self, name: str, value: torch.Tensor) -> fx.Node:
+        """Add a constant that is no parameter of the module, and infer its shape."""
+        node = self.program.constant(name, value)
+        node.meta["anonymous"] = True
+        self._shapes.infer(node)
+        return node
 
     def call(self, target: Callable[..., Any], *args: Any) -> fx.Node:
         """Append an operator to the transposed pass, and infer its shape."""
@@ -149,6 +169,8 @@ class Transposition:
         assert self._node is not None
         if "bias_name" in self._node.meta:
             return str(self._node.meta["bias_name"])
+        if isinstance(value, fx.Node) and "bias_source" in value.meta:
+            return str(value.meta["bias_source"])
         has_name = is_constant(value) and not value.meta.get("anonymous")
         return (path_of(value) if has_name else "") or path_of(self._node) or "bias"
 

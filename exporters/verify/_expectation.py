@@ -19,6 +19,7 @@ from torch import nn
 from bcos_sdk._untrusted import open_to_read, read_arrays, typed_errors
 from bcos_sdk.contract import GraphPrecision, InputSpec
 from bcos_sdk.errors import ExpectationError, InputError
+from bcos_sdk.exporters.capture import run_module
 from bcos_sdk.exporters.verify._diagnosis import explain_difference
 from bcos_sdk.exporters.verify._trial import run_graph
 from bcos_sdk.images import load_image
@@ -72,18 +73,18 @@ class Expectation:
         """Whether the preprocessing is compared too."""
         return self.image.dtype == np.uint8
 
-    def check_module(self, module: nn.Module, spec: InputSpec) -> None:
+    def check_module(self, module: nn.Module, spec: InputSpec, output: str | None = None) -> None:
         """Raise an `ExpectationError` if the module gives other logits. The hint says what to change."""
 
         def run(spec: InputSpec) -> _Array:
-            return _run_module(module, self._encoded(spec))
+            return _run_module(module, self._encoded(spec), output)
 
         self._compare(run(spec), "fp32", lambda ours, fits: explain_difference(self, module, spec, ours, run, fits))
 
-    def agreement(self, module: nn.Module, spec: InputSpec) -> Agreement:
+    def agreement(self, module: nn.Module, spec: InputSpec, output: str | None = None) -> Agreement:
         """How exactly the module gives the logits, after `check_module` has passed."""
         image = load_image(self.image, f"the image in {self.source}", spec, Limits())
-        largest = float(np.abs(_run_module(module, image.encoded) - self.logits).max())
+        largest = float(np.abs(_run_module(module, image.encoded, output) - self.logits).max())
         left, top, right, bottom = (0.0, 0.0, 0.0, 0.0) if image.geometry is None else image.geometry.box
         height, width = image.pixels.shape[:2]
         return Agreement(
@@ -181,10 +182,10 @@ def _read_npz(path: Path) -> Mapping[str, Any]:
         return read_arrays(file, largest=_LARGEST_ARRAY)
 
 
-def _run_module(module: nn.Module, encoded: _Array) -> _Array:
+def _run_module(module: nn.Module, encoded: _Array, output: str | None) -> _Array:
     """The logits of the module in float32, [classes]."""
     like = next((tensor for tensor in (*module.parameters(), *module.buffers()) if tensor.is_floating_point()), None)
     image = torch.from_numpy(encoded)[None]
     with torch.no_grad():
-        logits = module(image if like is None else image.to(like))
+        logits = run_module(module, image if like is None else image.to(like), output)
     return np.asarray(logits[0].double().cpu().numpy())

@@ -7,15 +7,21 @@ weak test: B-cos layers are homogeneous, so their ordinary gradients add up to t
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image, ImageOps
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
-from bcos_sdk.exporters.capture import explanation_mode
+from bcos_sdk.exporters.capture import explanation_mode, run_module
+from bcos_sdk.exporters.verify._scales import Scales
 
 __all__ = ["PROBES", "Truth", "consult", "probe_images"]
 
@@ -43,26 +49,75 @@ class Truth:
     weights: Tensor
     contributions: Tensor
     bias: Tensor
+    scales: Scales
 
     def part(self, images: list[int], targets: int) -> Truth:
         """The part for these images and their first `targets` targets."""
         per_target = (self.classes, self.weights, self.contributions, self.bias)
-        return Truth(self.logits[images], *(values[images, :targets] for values in per_target))
+        classes, weights, contributions, bias = (values[images, :targets] for values in per_target)
+        scales = self.scales.part(images, targets)
+        return Truth(self.logits[images], classes, weights, contributions, bias, scales)
 
 
-def consult(module: nn.Module, images: Tensor, targets: Tensor, dtype: torch.dtype = torch.float64) -> Truth:
+def consult(
+    module: nn.Module,
+    images: Tensor,
+    targets: Tensor,
+    dtype: torch.dtype = torch.float64,
+    *,
+    output: str | None = None,
+) -> Truth:
     """Explain every target of every image by autograd. Targets are encoded as the contract defines."""
     module = copy.deepcopy(module).to(dtype).requires_grad_(False)
     # One image at a time: autograd's buffers for a whole batch in float64 would not fit into memory.
-    with explanation_mode(module):
-        answers = [_explain(module, image[None].to(dtype), aims) for image, aims in zip(images, targets, strict=True)]
+    with explanation_mode(module), _in_precision(dtype):
+        answers = [
+            _explain(module, image[None].to(dtype), aims, output) for image, aims in zip(images, targets, strict=True)
+        ]
     logits, classes, weights, contributions, bias = (torch.stack(parts) for parts in zip(*answers, strict=True))
-    return Truth(logits.double(), classes, weights.double(), contributions.double(), bias.double())
+    results = (weights.double(), contributions.double(), bias.double())
+    return Truth(logits.double(), classes, *results, Scales.of(images.double(), logits.double(), *results))
 
 
-def _explain(module: nn.Module, image: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+@contextmanager
+def _in_precision(dtype: torch.dtype) -> Iterator[None]:
+    """Let tensors that the module holds as plain attributes, or creates, and its own casts have this precision too."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with _OnePrecision(dtype):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+class _OnePrecision(TorchFunctionMode):
+    """Convert float32 and float64 operands of every function to one precision; casts to the other one do nothing."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self._dtype = dtype
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = tree_map(self._converted, (args, kwargs or {}))
+        if func in (Tensor.float, Tensor.double):
+            return args[0]
+        return func(*args, **kwargs)
+
+    def _converted(self, value: Any) -> Any:
+        if isinstance(value, torch.dtype) and value in _PRECISIONS:
+            return self._dtype
+        if isinstance(value, Tensor) and value.dtype in _PRECISIONS and value.dtype != self._dtype:
+            return value.to(self._dtype)
+        return value
+
+
+_PRECISIONS = (torch.float32, torch.float64)
+
+
+def _explain(module: nn.Module, image: Tensor, targets: Tensor, output: str | None) -> tuple[Tensor, ...]:
     x = image.clone().requires_grad_()
-    (logits,) = module(x)
+    (logits,) = run_module(module, x, output)
     ranked = logits.detach().argsort(descending=True, stable=True)
     classes = torch.where(targets < 0, ranked[(-targets - 1).clamp(min=0)], targets)
     aims = torch.cat([logits, logits.mean(0, keepdim=True)])[classes]

@@ -27,6 +27,7 @@ from bcos_sdk.contract import (
 )
 from bcos_sdk.errors import ExportError, ParityError
 from bcos_sdk.exporters.verify._oracle import PROBES, Truth, consult, probe_images
+from bcos_sdk.exporters.verify._scales import not_vanishing
 from bcos_sdk.images import decode
 
 __all__ = ["LIMITS", "GraphFiles", "Trial", "parity_table", "run_graph"]
@@ -39,7 +40,8 @@ LIMITS = {"logits": 1e-5, "weights": 1e-4, "contributions": 1e-4, "bias": 1e-5, 
 # Deep networks lose digits in float32, in torch too. A graph may differ by this multiple of torch's own float32 error.
 _TIMES_TORCH = 5
 # Limits that hold however large torch's own error is.
-_CAPS = LIMITS | {"logits": 1e-3, "weights": 1e-2, "contributions": 1e-2}
+# A bias that is added before other layers, such as the mean of a normalisation, is multiplied by weights as pixels are.
+_CAPS = LIMITS | {"logits": 1e-3, "weights": 1e-2, "contributions": 1e-2, "bias": 1e-3}
 # The rounding error of fp16 is 4.9e-4, 2^13 times that of float32, and a network amplifies both by the same factor.
 # Correct graphs differ by up to 1e-3 (logits), 3e-2 (W(x), on flat images) and 3e-4 (residual) in ONNX Runtime on the
 # CPU. It does not round the results of products, but GPUs do; the limits allow for that.
@@ -63,23 +65,32 @@ class GraphFiles(NamedTuple):
 class Trial:
     """The results of the module on the probe images, computed once, and the limits for graphs of each precision.
 
-    `golden` has the result for the photograph: the golden record of the bundle.
+    `golden` has the result for the photograph: the golden record of the bundle. `bias_share` is known after `judge`:
+    Σ|bias term| / (Σ|contribution| + Σ|bias term|) for a class of high rank, the mean over the probe images.
     """
 
     def __init__(
-        self, module: nn.Module, size: tuple[int, int], classes: int, max_batch: int, *, has_choices: bool
+        self,
+        module: nn.Module,
+        size: tuple[int, int],
+        classes: int,
+        max_batch: int,
+        *,
+        has_choices: bool,
+        output: str | None = None,
     ) -> None:
         self.images = probe_images(size)
         ranks = [rank_target(1 + index % min(2, classes)) for index in range(len(self.images))]
         self._targets = torch.tensor([[rank, classes // 2, mean_target(classes)] for rank in ranks])
-        self._truth = consult(module, self.images, self._targets)
-        in_float32 = consult(module, self.images, self._truth.classes, torch.float32)
+        self._truth = consult(module, self.images, self._targets, output=output)
+        in_float32 = consult(module, self.images, self._truth.classes, torch.float32, output=output)
         own = _error_of_torch(self._truth, in_float32)
         self.limits: dict[GraphPrecision, dict[str, float]] = {
             "fp32": _limits(own, LIMITS, _CAPS, _TIMES_TORCH, has_choices=has_choices),
             "fp16": _limits(own, _HALF_LIMITS, _HALF_CAPS, _TIMES_HALF, has_choices=has_choices),
         }
         self.golden = _golden(self.images, self._truth)
+        self.bias_share = float("nan")
         self._batches = sorted({1, min(2, max_batch), min(3, max_batch), max_batch})
 
     def judge(self, graphs: GraphFiles, precision: GraphPrecision = "fp32") -> tuple[Parity, ...]:
@@ -106,6 +117,8 @@ class Trial:
                 for explain, targets in trials
                 for chosen in _batches(len(self.images), batch)
             ]
+            if batch == 1:
+                self.bias_share = sum(one["bias_share"] for one in measured) / len(measured)
             worst = {name: _rounded(max(one[name] for one in measured)) for name in LIMITS}
             figures.append(Parity(batch=batch, targets=count, **worst))
             _judge(figures[-1], limits)
@@ -116,7 +129,7 @@ class Trial:
         found = torch.from_numpy(explain(self.images.numpy(), self._targets[:, :1].numpy())["classes"])
         logits = self._truth.logits
         short = logits.gather(1, self._truth.classes[:, :1]) - logits.gather(1, found)
-        wrong = (short.abs() > tie * logits.abs().amax(1, keepdim=True)).flatten()
+        wrong = (short.abs() > tie * not_vanishing(logits.abs().amax(1))[:, None]).flatten()
         if bool(wrong.any()):
             image = int(wrong.nonzero()[0])
             raise ParityError(
@@ -139,9 +152,10 @@ def _golden(images: Tensor, truth: Truth) -> Golden:
 def _error_of_torch(truth: Truth, in_float32: Truth) -> dict[str, float]:
     """The error of the module itself in float32, relative to float64. An error over its cap is a `ParityError`."""
     own = {
-        "logits": _distance(in_float32.logits, truth.logits, 1),
-        "weights": _distance(in_float32.weights, truth.weights, 3),
-        "contributions": _distance(in_float32.contributions, truth.contributions, 2),
+        "logits": _distance(in_float32.logits, truth.logits, truth.scales.logits),
+        "weights": _distance(in_float32.weights, truth.weights, truth.scales.weights),
+        "contributions": _distance(in_float32.contributions, truth.contributions, truth.scales.contributions),
+        "bias": _largest((in_float32.bias - truth.bias).abs() / truth.scales.bias),
     }
     for name, error in own.items():
         if not error <= _CAPS[name]:
@@ -175,7 +189,7 @@ def _batches(images: int, batch: int) -> Iterator[list[int]]:
 
 
 def _measure(predict: _Predict, explain: _Explain, images: Tensor, truth: Truth) -> dict[str, float]:
-    """The distances of both graphs from the truth, by the names in LIMITS."""
+    """The distances of both graphs from the truth, by the names in LIMITS, and the bias share of the first target."""
     predicted = torch.from_numpy(predict(images.numpy())["logits"]).double()
     outputs = explain(images.numpy(), truth.classes.numpy())
     got = {name: torch.from_numpy(value) for name, value in outputs.items()}
@@ -186,24 +200,25 @@ def _measure(predict: _Predict, explain: _Explain, images: Tensor, truth: Truth)
         )
     is_mean = outputs["classes"] == mean_target(outputs["logits"].shape[1])
     scale = certificate_scale(outputs["contributions"], outputs["bias_terms"], outputs["logits"][:, None], is_mean)
-    scales = torch.from_numpy(scale).clamp_min(_TINY)
+    scales = torch.from_numpy(scale).maximum(truth.scales.least_residual)
     got = {name: value.double() for name, value in got.items()}
     every = torch.cat([got["logits"], got["logits"].mean(1, keepdim=True)], dim=1)
     total = got["contributions"].sum((2, 3)) + got["bias"]
     both_logits = (predicted, got["logits"])
+    pixels, terms = truth.contributions[:, 0].abs().sum((1, 2)), got["bias_terms"][:, 0].abs().sum(1)
     return {
-        "logits": max(_distance(logits, truth.logits, 1) for logits in both_logits),
-        "weights": _distance(got["weights"], truth.weights, 3),
-        "contributions": _distance(got["contributions"], truth.contributions, 2),
+        "bias_share": float((terms / (pixels + terms).clamp_min(_TINY)).mean()),
+        "logits": max(_distance(logits, truth.logits, truth.scales.logits) for logits in both_logits),
+        "weights": _distance(got["weights"], truth.weights, truth.scales.weights),
+        "contributions": _distance(got["contributions"], truth.contributions, truth.scales.contributions),
         "bias": _largest((got["bias"] - truth.bias).abs() / scales),
         "residual": _largest((every.gather(1, truth.classes) - total).abs() / scales),
     }
 
 
-def _distance(value: Tensor, truth: Tensor, axes: int) -> float:
-    """The largest ‖value − truth‖ / ‖truth‖ over all samples; a sample has the last `axes` axes."""
-    error = (value - truth).flatten(-axes).norm(dim=-1)
-    return _largest(error / truth.flatten(-axes).norm(dim=-1).clamp_min(_TINY))
+def _distance(value: Tensor, truth: Tensor, scale: Tensor) -> float:
+    """The largest ‖value − truth‖ / scale over all samples. The scale has one number per sample."""
+    return _largest((value - truth).flatten(scale.ndim).norm(dim=-1) / scale)
 
 
 def _largest(values: Tensor) -> float:
