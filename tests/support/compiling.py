@@ -93,7 +93,7 @@ def run_onnx(program: Program, x: Tensor, targets: Tensor | None = None) -> dict
 
         def run(*inputs: Tensor) -> dict[str, Tensor]:
             feed = {
-                node.name: (value.float() if value.is_floating_point() else value).numpy()
+                str(node.target): (value.float() if value.is_floating_point() else value).numpy()
                 for node, value in zip(program.inputs, inputs, strict=True)
             }
             results = session.run(list(program.outputs), feed)
