@@ -159,7 +159,7 @@ def _convolution(linear: fx.Node) -> tuple[fx.Node, int, int] | None:
 def _is_largest(node: fx.Node) -> bool:
     """Whether the node has the values of a maximum, not its indices."""
     source = node.args[0] if node.args else None
-    return isinstance(source, fx.Node) and source.target is aten.max.dim and node.args[1] == 0
+    return isinstance(source, fx.Node) and source.target is aten.max.dim and bool(node.args[1] == 0)
 
 
 def _undetached(value: Any) -> Any:

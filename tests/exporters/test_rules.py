@@ -86,6 +86,7 @@ def test_a_module_may_use_the_names_of_inputs_and_outputs(name: str, kind: str) 
 
         def forward(self, x: Tensor) -> Tensor:
             used = getattr(self, name)
-            return ((x + used * 2) if kind == "parameter" else used(x)).flatten(1)
+            result: Tensor = x + used * 2 if kind == "parameter" else used(x)
+            return result.flatten(1)
 
     check_against_jacobian(Named(), image())

@@ -130,7 +130,7 @@ class OwnMaxOut(nn.Module):
         self.scale = nn.Parameter(torch.rand(8, 1, 1) + 0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.conv(x).reshape(-1, *self.shape).max(self.axis).values
+        y: Tensor = self.conv(x).reshape(-1, *self.shape).max(self.axis).values
         norm = x.square().sum(1, keepdim=True).sqrt()
         if y.shape[-2:] != norm.shape[-2:]:
             norm = norm.mean((2, 3), keepdim=True)
