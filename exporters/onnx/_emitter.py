@@ -79,7 +79,7 @@ def emit(
     infer_shapes(program)
     e = Emitter(weights, program.layout)
     for node in program.inputs:
-        e.values[node] = node.name
+        e.values[node] = str(node.target)
     for node in program.graph.nodes:
         if node.op == "get_attr":
             e.values[node] = e.constant(program.value_of(node), path_of(node), half=node.meta.get("half", False))
@@ -99,7 +99,7 @@ def emit(
     for inner, node in (expose or {}).items():
         e.nodes.append(helper.make_node("Identity", [e.values[node]], [inner]))
         outputs.append(helper.make_tensor_value_info(inner, TensorProto.FLOAT, None))
-    inputs = [_declare(node.name, node.name, node, program.layout) for node in program.inputs]
+    inputs = [_declare(str(node.target), str(node.target), node, program.layout) for node in program.inputs]
     graph = helper.make_graph(e.nodes, name, inputs, outputs, e.initializers)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="bcos-sdk")
     model.ir_version = IR_VERSION

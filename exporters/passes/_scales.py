@@ -82,16 +82,16 @@ def fold_bcos_scale(program: Program) -> int:
         transform, factor = scaled
         per_channel = _per_channel(factor, node)
         linear = _linear_of_bcos_square(transform)
-        convolution = None if linear is None else _convolution(linear)
-        if per_channel is None or convolution is None:
+        found = None if linear is None else _convolution(linear)
+        if per_channel is None or found is None:
             continue
+        convolution, before, after = found
         weight = bind(convolution).weight
         if not is_constant(weight) or len(weight.users) != 1:
             continue
-        units = len(program.value_of(weight)) // len(per_channel)
-        if units > 1 and not bool((per_channel > 0).all()):
+        if before * after > 1 and not bool((per_channel > 0).all()):
             continue
-        root = (per_channel.abs().sqrt() * per_channel.sign()).repeat_interleave(units).view(-1, 1, 1, 1)
+        root = (per_channel.abs().sqrt() * per_channel.sign()).repeat_interleave(after).repeat(before).view(-1, 1, 1, 1)
         constant = program.constant(path_of(weight), program.value_of(weight) * root)
         convolution.update_arg(1, constant)
         node.replace_all_uses_with(transform)
@@ -133,22 +133,33 @@ def _readers(node: fx.Node) -> set[fx.Node]:
     return readers
 
 
-def _convolution(linear: fx.Node) -> fx.Node | None:
-    """The convolution without bias that computes the value, possibly followed by MaxOut; None if there is none."""
+def _convolution(linear: fx.Node) -> tuple[fx.Node, int, int] | None:
+    """The convolution without bias that computes the value, possibly followed by MaxOut; None if there is none.
+
+    Two numbers say how MaxOut reads the channels of the convolution: as [units, C] or as [C, units]. They are the
+    lengths of the axes before and after C.
+    """
     source: Any = linear
-    if _is_getitem_of_max(source):
-        source = source.args[0].args[0]
-        if source.target is not reshape_sample or len(source.users) != 1:
+    before = after = 1
+    if _is_largest(source):
+        largest = source.args[0]
+        split = bind(largest).self
+        if split.target is not reshape_sample or len(split.users) != 1:
             return None
-        source = source.args[0]
+        source, shape = split.args[0], sample_shape(split)
+        axis = bind(largest).dim % (len(shape) + 1) - 1
+        if axis not in (0, 1) or shape[2:] != sample_shape(source)[1:]:
+            return None
+        before, after = (shape[0], 1) if axis == 0 else (1, shape[1])
     if source.target is not aten.conv2d.default or bind(source).bias is not None:
         return None
-    return source if source is linear or len(source.users) == 1 else None
+    return (source, before, after) if source is linear or len(source.users) == 1 else None
 
 
-def _is_getitem_of_max(node: fx.Node) -> bool:
+def _is_largest(node: fx.Node) -> bool:
+    """Whether the node has the values of a maximum, not its indices."""
     source = node.args[0] if node.args else None
-    return isinstance(source, fx.Node) and source.target is aten.max.dim
+    return isinstance(source, fx.Node) and source.target is aten.max.dim and bool(node.args[1] == 0)
 
 
 def _undetached(value: Any) -> Any:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 
-from bcos_sdk.contract import Layout
+from bcos_sdk.contract import EXPLAIN_INPUTS, Layout
 
 __all__ = [
     "Program",
@@ -34,6 +34,8 @@ __all__ = [
     "sample_shape",
     "shape_of",
 ]
+
+_INPUTS = {port.name for port in EXPLAIN_INPUTS}
 
 
 class Program:
@@ -66,7 +68,7 @@ class Program:
         """Add a constant and return the node that reads it. A number is appended to `name` if it is taken."""
         stem = name.replace(".", "_") or "constant"
         unique, number = stem, 0
-        while unique in self.constants:
+        while unique in self.constants or unique in _INPUTS:
             number += 1
             unique = f"{stem}_{number}"
         self.constants[unique] = value

@@ -64,3 +64,29 @@ def test_parameters_with_similar_names_stay_distinct() -> None:
             return torch.cat([x * self.mix["scale"], x * self.mix_scale], dim=1).flatten(1)
 
     check_against_jacobian(Alike(), image())
+
+
+@pytest.mark.parametrize("name", ["image", "targets", "logits", "weights", "number"])
+@pytest.mark.parametrize("kind", ["parameter", "module"])
+def test_a_module_may_use_the_names_of_inputs_and_outputs(name: str, kind: str) -> None:
+    """A constant that the exporter makes has the name of its parameter, or of the module that uses it."""
+
+    class Flip(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.flip(2)
+
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("precision", torch.zeros(()))
+            if kind == "parameter":
+                self.register_parameter(name, nn.Parameter(torch.rand(4, 5, 6)))
+            else:
+                self.add_module(name, Flip())
+
+        def forward(self, x: Tensor) -> Tensor:
+            used = getattr(self, name)
+            result: Tensor = x + used * 2 if kind == "parameter" else used(x)
+            return result.flatten(1)
+
+    check_against_jacobian(Named(), image())

@@ -120,6 +120,44 @@ def test_fold_bcos_scale_skips_layers_for_which_the_identity_does_not_hold(layer
     forward_then_explain(passes.fold_bcos_scale, network(*layers), 0, passes.merge_scales)
 
 
+class OwnMaxOut(nn.Module):
+    """A B-cos layer with MaxOut over one axis of its units, which are reshaped to `shape`, and a norm's scale."""
+
+    def __init__(self, units: int, shape: tuple[int, ...], axis: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(6, units, 1, bias=False)
+        self.shape, self.axis = shape, axis
+        self.scale = nn.Parameter(torch.rand(8, 1, 1) + 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.conv(x).reshape(-1, *self.shape).max(self.axis).values
+        norm = x.square().sum(1, keepdim=True).sqrt()
+        if y.shape[-2:] != norm.shape[-2:]:
+            norm = norm.mean((2, 3), keepdim=True)
+        return y * (y.abs() / norm).detach() * self.scale
+
+
+@pytest.mark.parametrize(
+    ("units", "shape", "axis", "count"),
+    [
+        (24, (8, 3, 8, 8), 2, 1),
+        (24, (8, 3, 8, 8), -3, 1),
+        (24, (3, 8, 8, 8), 1, 1),
+        (24, (3, 8, 8, 8), -4, 1),
+        (64, (8, 8, 8, 8), 1, 1),
+        (64, (8, 8, 8, 8), 2, 1),
+        (8, (8, 2, 4, 8), 2, 0),
+        (16, (8, 2, 8, 8), 3, 0),
+        (16, (8, 2, 8, 8), 4, 0),
+    ],
+)
+def test_fold_bcos_scale_reads_the_order_of_the_units(
+    units: int, shape: tuple[int, ...], axis: int, count: int
+) -> None:
+    """[C, units] and [units, C] are folded, and maxima over other axes are not."""
+    forward_then_explain(passes.fold_bcos_scale, network(OwnMaxOut(units, shape, axis)), count, passes.merge_scales)
+
+
 class Shares(nn.Module):
     """A B-cos layer with a second reader: of |wᵀx| by the norm (`in_norm`), or of the factor by another branch."""
 

@@ -28,12 +28,16 @@ def check_against_jacobian(module: nn.Module, x: Tensor) -> None:
     plain, names = explain_program(capture(module, size, channels=channels))
     compiled = compile_module(module, size, channels=channels)
     assert compiled.bias_terms == names, "simplifications must not rename bias terms"
-    logits = module(x).detach()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
-        jacobian = torch.stack([torch.func.jacrev(module)(sample[None])[0, :, 0] for sample in x]).detach()
+    logits, jacobian = module(x).detach(), jacobian_of(module, x)
     for program in (plain, compiled.explain, compiled.explain_rows):
         _check_program(program, x, logits, jacobian)
+
+
+def jacobian_of(module: nn.Module, x: Tensor) -> Tensor:
+    """The gradient of every logit of every image: [images, classes, channels, height, width]."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+        return torch.stack([torch.func.jacrev(module)(sample[None])[0, :, 0] for sample in x]).detach()
 
 
 def _check_program(program: Program, x: Tensor, logits: Tensor, jacobian: Tensor) -> None:
@@ -93,7 +97,7 @@ def run_onnx(program: Program, x: Tensor, targets: Tensor | None = None) -> dict
 
         def run(*inputs: Tensor) -> dict[str, Tensor]:
             feed = {
-                node.name: (value.float() if value.is_floating_point() else value).numpy()
+                str(node.target): (value.float() if value.is_floating_point() else value).numpy()
                 for node, value in zip(program.inputs, inputs, strict=True)
             }
             results = session.run(list(program.outputs), feed)

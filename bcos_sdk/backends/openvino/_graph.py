@@ -158,7 +158,7 @@ class OpenvinoGraph:
             model = self._model.clone()
             rewrite(model)
             model.reshape({name: _with_first_axis(model.input(name).partial_shape, size) for name, size in sizes})
-            compiled = _openvino().Core().compile_model(model, "CPU", _options(self._threads))
+            compiled = _compile_for_cpu(model, _options(self._threads))
             if self._weights is not None:
                 release_pages(self._weights)  # the compiled graph has its own copy
             return compiled.create_infer_request()
@@ -213,6 +213,17 @@ def _options(threads: int | None) -> dict[str, Any]:
         "ENABLE_CPU_PINNING": False,  # pinning would bind the threads of every process to the same first cores
     }
     return options | ({"INFERENCE_NUM_THREADS": threads} if threads else {})
+
+
+def _compile_for_cpu(model: Any, options: dict[str, Any]) -> Any:
+    core = _openvino().Core()
+    try:
+        return core.compile_model(model, "CPU", options)
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        # OpenVINO joins some operators into one kernel that it cannot compile, for example Mish behind two products.
+        return core.compile_model(model, "CPU", options | {"SNIPPETS_MODE": "DISABLE"})
 
 
 def _message(error: Exception) -> str:

@@ -1,8 +1,8 @@
-"""Rewrites of a model before OpenVINO compiles it: two work around bugs of OpenVINO, one makes it faster.
+"""Rewrites of a model before OpenVINO compiles it: three work around bugs of OpenVINO, one makes it faster.
 
-Both bugs were found in 2026.0 and 2026.4.1 by comparing W(x) with autograd; OpenVINO reports no error. The
-workarounds change no value: copies are equal, and x · 1 = x. For a version without the bugs they only cost memory
-during compilation.
+The bugs were found in 2026.0 and 2026.4.1: two by comparing W(x) with autograd, because OpenVINO reports no error, and
+one by a segmentation fault. The workarounds change no value: copies are equal, x · 1 = x, and an axis of length one
+holds the same elements. For a version without the bugs they only cost memory during compilation.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ def rewrite(model: Any) -> None:
     """Apply all rewrites to the model in place. Its inputs and outputs stay the same."""
     _copy_shared_weights(model)
     _multiply_instead_of_broadcasting(model)
+    _separate_choices_from_products(model)
     join_norms(model)
 
 
@@ -54,6 +55,27 @@ def _multiply_instead_of_broadcasting(model: Any) -> None:
             continue  # these were correct in every test, and the self-test would detect a wrong one
         ones = openvino.op.Constant(np.ones(shape.data, dtype))
         _replace(node, multiply(node.input_value(0), ones).output(0))
+
+
+def _separate_choices_from_products(model: Any) -> None:
+    """where(c, a, b) of matrices → the same with an axis of length one in front.
+
+    OpenVINO joins a sequence of matrix products and what follows into one kernel, if a product has few rows per thread.
+    If that kernel contains a `where` whose condition is computed outside, compiling it ends the process with a
+    segmentation fault. OpenVINO joins matrices only, and a reshape costs nothing.
+    """
+    operators = import_module("openvino.opset13")
+    first = operators.constant(np.array([0], np.int64))
+    for node in _nodes(model, "Select"):
+        if node.get_output_partial_shape(0).rank != 2 or not node.get_element_type().is_real():
+            continue
+        condition, *choices = (node.input_value(place) for place in range(3))
+        choices = [
+            operators.unsqueeze(choice, first).output(0) if choice.get_partial_shape().rank == 2 else choice
+            for choice in choices
+        ]
+        chosen = operators.select(condition, *choices)
+        _replace(node, operators.squeeze(chosen, first).output(0))
 
 
 def join_norms(model: Any) -> int:
