@@ -15,6 +15,7 @@ from bcos_sdk.exporters.operators._arithmetic import ARITHMETIC
 from bcos_sdk.exporters.operators._choices import CHOICES
 from bcos_sdk.exporters.operators._elementwise import ELEMENTWISE, from_half, to_half
 from bcos_sdk.exporters.operators._linear_maps import LINEAR_MAPS, conv_transpose, flipped_conv
+from bcos_sdk.exporters.operators._max_pools import MAX_POOLS
 from bcos_sdk.exporters.operators._moves import MOVES
 from bcos_sdk.exporters.operators._operator import Kind, Operator, Rewrite, Trait
 from bcos_sdk.exporters.operators._piecewise import PIECEWISE
@@ -75,6 +76,7 @@ GROUPS: dict[str, tuple[Operator, ...]] = {
     "slicing and joining": SLICING,
     "piecewise linear functions": PIECEWISE,
     "selections": CHOICES,
+    "max pools": MAX_POOLS,
     "functions of single elements": ELEMENTWISE,
     "targets": TARGET_OPERATORS,
 }
