@@ -163,7 +163,14 @@ def faulty(images: Path) -> Path:
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(command, id=name, marks=in_output(f"`{name}` with hostile text", before))
+        pytest.param(
+            command,
+            id=name,
+            marks=[
+                in_output(f"`{name}` with hostile text", before),
+                *([pytest.mark.needs_torch] if name.startswith("inspect") else []),
+            ],
+        )
         for name, (command, before) in COMMANDS.items()
     ],
 )
