@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 from support.attacks import collect_attacks
 from support.reports import model_record, sample_report
+from support.scripts import load_script
 from support.signers import Authority
 
 from bcos_sdk import BcosError, Prediction, errors
@@ -32,12 +32,7 @@ def python_blocks(path: Path) -> list[str]:
 
 
 def script(name: str) -> types.ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(f"docs/{name}.py")
 
 
 def test_the_benchmarks_page_is_made_from_the_report() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 import re
@@ -17,6 +16,7 @@ import pytest
 from packaging.licenses import canonicalize_license_expression
 from packaging.requirements import Requirement
 from support.building import ROOT, build, copy_sources
+from support.scripts import load_script
 
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 SET_UP = ("", "cpu", "openvino", "export", "trt-rtx", "dev")
@@ -24,12 +24,7 @@ SET_UP = ("", "cpu", "openvino", "export", "trt-rtx", "dev")
 
 
 def script(name: str) -> types.ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(f".ci/{name}.py")
 
 
 def pins(path: Path) -> list[Requirement]:

@@ -25,7 +25,7 @@ __all__ = ["ENGINES", "MANIFEST", "has_manifest", "is_replaceable", "open_bundle
 
 MANIFEST, ENGINES = "manifest.json", "engines"
 _UNLISTED = {MANIFEST, ENGINES, SIGNATURE}
-"""Names that the manifest does not list. Engines are not part of the export; the last is a signature being written."""
+"""Names that the manifest does not list. Engines and the signature are not part of the export."""
 _LARGEST_MANIFEST = 16 << 20
 _LARGEST_SIGNATURE = 1 << 20
 _LARGEST_FILE = 8 << 30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
@@ -118,16 +119,9 @@ def per_map(b: Batching, node: fx.Node) -> fx.Node:
     shape, result = shape_of(source), shape_of(node)
     if b.keeps_first(shape) and len(shape) == 4:
         return b.call(_target(node), b.own(source), *node.args[1:], **node.kwargs)
-    maps = b.call(reshape_sample, b.own(source), (-1 if not shape else _product(shape[:-2]), *shape[-2:]), 1)
+    maps = b.call(reshape_sample, b.own(source), (prod(shape[:-2]), *shape[-2:]), 1)
     pooled = b.call(_target(node), maps, *node.args[1:], **node.kwargs)
     return b.call(reshape_sample, pooled, result[1:] if b.keeps_first(result) else result, 1)
-
-
-def _product(sizes: tuple[int, ...]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total
 
 
 def _target(node: fx.Node) -> Any:

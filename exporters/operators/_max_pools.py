@@ -148,8 +148,7 @@ def _largest_of_windows(
     for axis, windows in ((len(outer), rows), (len(outer) + 1, columns)):
         longest = max(map(len, windows))
         filled = [window + window[:1] * (longest - len(window)) for window in windows]
-        index = program.constant(path_of(node), torch.tensor(filled).flatten())
-        index.meta["anonymous"] = True
+        index = program.constant(path_of(node), torch.tensor(filled).flatten(), anonymous=True)
         taken = program.compute(node, take, taken, axis, index, False)
     shape = [*outer, len(rows), max(map(len, rows)), len(columns), max(map(len, columns))]
     n = len(outer)

@@ -101,8 +101,7 @@ def rewrite_move(program: Program, node: fx.Node) -> None:
 
 
 def _take(program: Program, node: fx.Node, x: fx.Node, axis: int, index: Tensor, *, has_zeros: bool) -> fx.Node:
-    constant = program.constant(path_of(node), index)
-    constant.meta["anonymous"] = True
+    constant = program.constant(path_of(node), index, anonymous=True)
     return program.compute(node, take, x, axis, constant, has_zeros)
 
 
@@ -152,8 +151,7 @@ def rewrite_pad(program: Program, node: fx.Node) -> None:
     elif a.value:
         zeros = program.compute(node, aten.pad.default, a.self, a.pad)
         inner = torch.ones(shape_of(a.self), dtype=a.self.meta["val"].dtype)
-        border = program.constant(path_of(node), (1 - F.pad(inner, a.pad)) * a.value)
-        border.meta["anonymous"] = True
+        border = program.constant(path_of(node), (1 - F.pad(inner, a.pad)) * a.value, anonymous=True)
         program.replace(node, aten.add.Tensor, zeros, border)
     elif node.target is not aten.pad.default:
         program.replace(node, aten.pad.default, a.self, a.pad)
@@ -185,8 +183,7 @@ def rewrite_overwrite(program: Program, node: fx.Node) -> None:
     )
     count = prod(shape_of(src))
     kept = (placed < 0).to(x.meta["val"].dtype)
-    mask = program.constant(path_of(node), kept)
-    mask.meta["anonymous"] = True
+    mask = program.constant(path_of(node), kept, anonymous=True)
     rest = program.compute(node, aten.mul.Tensor, x, mask)
     moved = program.compute(node, aten.reshape.default, src, [count])
     moved = _take(program, node, moved, 0, torch.where(placed < 0, count, placed).flatten(), has_zeros=True)

@@ -43,9 +43,7 @@ def _apply(program: Program, node: fx.Node, x: fx.Node, matrices: dict[int, Tens
 
 
 def _constant(program: Program, node: fx.Node, value: Tensor) -> fx.Node:
-    constant = program.constant(path_of(node), value)
-    constant.meta["anonymous"] = True
-    return constant
+    return program.constant(path_of(node), value, anonymous=True)
 
 
 def _matrix(resize: Callable[[Tensor], Tensor], size: int, axis: int, rank: int) -> Tensor:

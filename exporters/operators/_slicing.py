@@ -187,8 +187,7 @@ def _rewrite_fill(program: Program, node: fx.Node) -> None:
     value = node.meta["val"]
     empty = torch.empty(shape_of(bind(node).self), dtype=bind(node).self.meta["val"].dtype)
     filled = operator(empty, *node.args[1:], **node.kwargs)
-    constant = program.constant(path_of(node), filled.to(value.dtype))
-    constant.meta["anonymous"] = True
+    constant = program.constant(path_of(node), filled.to(value.dtype), anonymous=True)
     program.substitute(node, constant)
 
 

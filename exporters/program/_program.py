@@ -64,8 +64,11 @@ class Program:
         """The constant that a `get_attr` node reads."""
         return self.constants[str(node.target)]
 
-    def constant(self, name: str, value: Tensor) -> fx.Node:
-        """Add a constant and return the node that reads it. A number is appended to `name` if it is taken."""
+    def constant(self, name: str, value: Tensor, *, anonymous: bool = False) -> fx.Node:
+        """Add a constant and return the node that reads it. A number is appended to `name` if it is taken.
+
+        An anonymous constant is no parameter of the module, such as an index or a window of ones.
+        """
         stem = name.replace(".", "_") or "constant"
         unique, number = stem, 0
         while unique in self.constants or unique in _INPUTS:
@@ -76,6 +79,8 @@ class Program:
         with self.graph.inserting_before(first):
             node = self.graph.create_node("get_attr", unique)
         node.meta.update(val=value, path=name)
+        if anonymous:
+            node.meta["anonymous"] = True
         return node
 
     def copy(self) -> Program:

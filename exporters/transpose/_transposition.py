@@ -116,8 +116,7 @@ class Transposition:
 
     def constant(self, name: str, value: torch.Tensor) -> fx.Node:
         """Add a constant that is no parameter of the module, and infer its shape."""
-        node = self.program.constant(name, value)
-        node.meta["anonymous"] = True
+        node = self.program.constant(name, value, anonymous=True)
         self._shapes.infer(node)
         return node
 
