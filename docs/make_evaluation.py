@@ -1,0 +1,176 @@
+"""Write docs/evaluation.md and its plot from the evaluation*.json beside it: `python docs/make_evaluation.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bcos_sdk._files import output_file
+from bcos_sdk.cli.evaluate import difference_rows, figure_rows
+from bcos_sdk.evaluation import Evaluation
+
+DOCS = Path(__file__).resolve().parent
+DATA, PAGE, PLOT = DOCS / "evaluation.json", DOCS / "evaluation.md", DOCS / "evaluation.png"
+HALVES = DOCS / "evaluation_fp16.json"
+PETS = DOCS / "evaluation_pets.json"
+
+TEXT = """\
+# Measure a model and its explanations
+
+<!-- made by docs/make_evaluation.py from evaluation.json, evaluation_fp16.json and evaluation_pets.json -->
+```
+bcos-sdk evaluate cifar-10-batches-bin --model cifar10_resnet18_w16 --measure all
+bcos-sdk evaluate imagenet/val --model resnet50 --measure localisation --grids 500
+bcos-sdk evaluate val.csv --model resnet50-fp16 --compare resnet50 --max-drop 0.5
+bcos-sdk evaluate oxford-pets --model mine --measure masks --min-accuracy 90
+```
+`OUT` gets `evaluation.json`, `evaluation.html` with plots, and `items.jsonl` with the scores of every image. `--resume` continues an
+interrupted evaluation. An image that fails is listed and counted (exit code 5). A demand that is not met gives exit code 3.
+
+Data: a folder with one folder of images per class, named by label or index (or, as in ImageNet, in alphabetical order); a CSV file
+`path,label[,mask]`; CIFAR-10, binary or Python version (its pickles are read without running code); Oxford-IIIT Pet with its trimaps.
+
+| measure | what it is |
+|---|---|
+| accuracy | top-1, top-5, expected calibration error in 15 bins, by class, confusion |
+| localisation | the grid pointing game of the B-cos paper: n × n confident, correct images of different classes; the share of the positive contribution to a class that falls into its own cell. Maps are smoothed with 15 pixels of 224 (3 of 32) before negative values are left out. "Largest pixels only" counts 2.5 % of the pixels |
+| masks | the share of the positive contribution that lies on the object, and whether the maximum does. Borders of trimaps count for neither |
+| faithfulness | the probability while pixels become grey (deletion) or replace a blurred image (insertion), most important first, random, and least important first; the area is the mean over 33 points |
+| bias | (b₁ − b₂) / (y₁ − y₂) of the two largest logits |
+| stability | cosine and rank correlation of maps under diagonal shifts of −4 … +4 pixels; with `--compare`, also with the maps of the other model or device |
+
+`--mean-corrected` explains each logit minus the mean of all logits in localisation, masks, faithfulness and stability.
+`--compare BUNDLE` measures another bundle on the same images and grids. Differences are paired; their 95 % intervals come from 2,000
+bootstrap resamples of images, or of grids.
+
+A grid is larger than the network's input. `--grid-mode network` exports a fully convolutional model of the registry once more at that
+size; `--grid-model` takes such a bundle; `--grid-mode windows` slides the bundle over the grid by half its input, and adds the maps. It
+is for vision transformers and for every bundle without its network.
+
+## The built-in `cifar10_resnet18_w16`, 10,000 test images of CIFAR-10
+Localisation on {grids} grids of 3 × 3:
+
+{figures}
+
+100 images for the measures of explanations, and the same model in fp16 beside it
+(`--measure faithfulness,bias,stability --images 100 --compare`):
+
+{more}
+
+{differences}
+
+## The built-in `pets37_resnet18_w32`, {photographs} held-out photographs of Oxford-IIIT Pet
+`bcos-sdk evaluate out/pets/held_out --model pets37_resnet18_w32 --measure localisation,masks --grids 500 --images {count}`
+(the split of [the model card](../bcos_sdk/builtin/pets37_resnet18_w32.md)). Its probabilities are too low: the confident, correct
+photographs are enough for {pets_grids} grids of different images.
+
+{pets}
+
+## Against post-hoc methods
+`--against {names}` runs the methods of Captum (extra `evaluate`) on the same network in torch and the same grids. B-cos layers detach
+their dynamic weights in eval mode: every gradient is then W(x), and input × gradient *is* our explanation. Post-hoc methods
+therefore get the network with true gradients (`bcos_sdk.evaluation.posthoc.true_gradients`).
+
+![Share of the positive attribution in the own cell, by method](evaluation.png)
+
+{against}
+
+"ours" is the score of the model's own explanation on the same grids as the method of the row. Slow methods are run on fewer grids, which are
+the first ones: the most confident images. GradCAM is not smoothed, as in the paper. Times are milliseconds per explanation of a
+{side}×{side} grid on one thread of a busy machine: orders of magnitude. Chance is {chance} %.
+
+{equals}
+
+## Flipping pixels
+Insertion speaks clearly for the explanation. Deletion of single pixels does not: it is no better than a random order. Both are always shown beside the random order; `--patch 4` flips squares of 4 × 4 pixels.
+The curves are our own: Quantus 0.6 calls `numpy.trapz`, which numpy 2.4 no longer has, and needs the network in torch.
+"""
+
+
+def page(result: Evaluation, halves: Evaluation, pets: Evaluation, side: int = 96) -> str:
+    """Return the whole page. It depends only on the result."""
+    assert result.against is not None
+    methods = result.against["methods"]
+    rows = [
+        (
+            one["title"],
+            f"{100 * one['localisation']:.1f}",
+            f"{100 * one['raw']:.1f}",
+            "–" if one["name"] == "ours" else f"{100 * one['ours']:.1f}",
+            str(one["grids"]),
+            f"{one['milliseconds']:.0f}",
+        )
+        for one in methods
+    ]
+    header = ("method", "score %", "not smoothed %", "ours %", "grids", "ms")
+    return TEXT.format(
+        figures=_markdown(("figure", "value", "images or grids"), figure_rows(result)),
+        grids=result.model.figures["localisation"].items,
+        more=_markdown(("figure", "value", "images"), figure_rows(halves)),
+        differences=_markdown(
+            ("fp32 − fp16", "fp32", "fp16", "difference", "95 % interval", "images that differ"),
+            difference_rows(halves.differences),
+        ),
+        pets=_markdown(("figure", "value", "images or grids"), figure_rows(pets)),
+        pets_grids=pets.model.figures["localisation"].items,
+        count=pets.images,
+        photographs=f"{pets.images:,}",
+        names=",".join(one["name"] for one in methods if one["name"] != "ours"),
+        against=_markdown(header, rows),
+        side=side,
+        chance=f"{100 / result.settings.cells**2:.1f}",
+        equals="\n".join(f"- {one['title']} equals {one['equals']}." for one in methods if one["equals"]),
+    )
+
+
+def draw(result: Evaluation, path: Path) -> None:
+    """A box per method: quartiles over all cells, whiskers at 5 and 95 %, a point at the mean."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    assert result.against is not None
+    methods = result.against["methods"]
+    boxes = [
+        {
+            "label": one["title"],
+            "whislo": 100 * one["spread"]["p5"],
+            "q1": 100 * one["spread"]["q25"],
+            "med": 100 * one["spread"]["median"],
+            "q3": 100 * one["spread"]["q75"],
+            "whishi": 100 * one["spread"]["p95"],
+            "mean": 100 * one["spread"]["mean"],
+        }
+        for one in reversed(methods)
+    ]
+    figure = Figure(figsize=(7.6, 0.9 + 0.38 * len(boxes)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    marker = {"marker": "o", "markerfacecolor": "#d98032", "markeredgecolor": "none", "markersize": 5}
+    axes.bxp(
+        boxes,
+        orientation="horizontal",
+        showfliers=False,
+        showmeans=True,
+        patch_artist=True,
+        boxprops={"facecolor": "#1f6f8b55", "edgecolor": "#1f6f8b"},
+        medianprops={"color": "#1f6f8b"},
+        meanprops=marker,
+    )
+    axes.axvline(100 / result.settings.cells**2, color="#888", linestyle="--", linewidth=1)
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("share of the positive attribution in the own cell, % (dashed: chance)", fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
+    with output_file(path) as partial:
+        figure.savefig(partial, format="png", dpi=110, metadata={"Software": None})
+
+
+def _markdown(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = (header, ("---",) * len(header), *rows)
+    return "\n".join(f"| {' | '.join(cell.strip() for cell in line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    result = Evaluation.model_validate_json(DATA.read_bytes())
+    halves, pets = (Evaluation.model_validate_json(path.read_bytes()) for path in (HALVES, PETS))
+    PAGE.write_text(page(result, halves, pets), "utf-8")
+    draw(result, PLOT)
