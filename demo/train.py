@@ -1,8 +1,6 @@
 """Train a small B-cos network on CIFAR-10 from scratch, on a CPU.
 
-As in the B-cos papers: input [R, G, B, 1−R, 1−G, 1−B] in [0, 1], binary cross entropy per class, logit bias −ln(C−1),
-B = 2. Images are shifted and mirrored. The optimiser is AdamW with a warm-up and a cosine schedule. The result is an
-exponential moving average of the weights.
+Images are shifted and mirrored. What it shares with the training on photographs is in `training.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ import copy
 import hashlib
 import io
 import json
-import math
 import platform
 import tarfile
 import time
@@ -26,8 +23,18 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from safetensors.torch import save
-from torch import Tensor, nn
+from torch import Tensor
+from training import (
+    adamw,
+    encode,
+    keep_norms_in_float32,
+    learning_rate,
+    save_checkpoint,
+    save_weights,
+    set_learning_rate,
+    update_average,
+    wait_while,
+)
 
 from bcos_sdk.models import build_model
 from bcos_sdk.registry import builtin_registry
@@ -43,9 +50,7 @@ class Recipe:
     batch: int = 128
     peak_learning_rate: float = 3e-3
     warm_up: float = 0.1  # fraction of all steps in which the learning rate rises; then it falls to zero
-    weight_decay: float = (
-        0.05  # for filters only; they are normalised in use, so it only affects how fast their direction changes
-    )
+    weight_decay: float = 0.05
     largest_shift: int = 4  # pixels; the border is filled with the mirrored image
     average_over: int = 500  # steps: time constant of the moving average of weights and running variances
 
@@ -75,12 +80,6 @@ def read_cifar10(package: Path) -> tuple[Rows, Rows]:
     return (images[:50_000], train), (images[50_000:], test)
 
 
-def encode(images: Tensor) -> Tensor:
-    """Encode bytes [N, H, W, 3] as the network's input: RGB and its complement, [N, 6, H, W] in [0, 1]."""
-    rgb = images.permute(0, 3, 1, 2).float() / 255
-    return torch.cat([rgb, 1 - rgb], 1).contiguous(memory_format=torch.channels_last)
-
-
 def augmented_batches(rows: Rows, seed: int) -> Iterator[Rows]:
     """Yield one epoch in random order, encoded, with one-hot targets. Images are shifted, and half of them mirrored."""
     images, labels = rows
@@ -96,29 +95,6 @@ def augmented_batches(rows: Rows, seed: int) -> Iterator[Rows]:
             encode(images[chosen[:, None, None], row[:, :, None], column[:, None, :]]),
             F.one_hot(labels[chosen], 10).float(),
         )
-
-
-def learning_rate(progress: float) -> float:
-    """Linear rise to the peak, then a cosine down to zero. `progress` is the fraction of all steps."""
-    warm_up = RECIPE.warm_up
-    if progress < warm_up:
-        return RECIPE.peak_learning_rate * progress / warm_up
-    return RECIPE.peak_learning_rate * (1 + math.cos(math.pi * (progress - warm_up) / (1 - warm_up))) / 2
-
-
-def keep_norms_in_float32(network: nn.Module) -> None:
-    """Cast the input of every norm to float32, because autocast may have made it bfloat16."""
-    for module in network.modules():
-        if hasattr(module, "running_var"):
-            module.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
-
-
-@torch.no_grad()
-def update_average(average: nn.Module, network: nn.Module, step: int) -> None:
-    """Update the moving average of weights and running variances. Its time constant grows during the first steps."""
-    share = 1 / min(RECIPE.average_over, 1 + step / 10)
-    for old, new in zip(average.state_dict().values(), network.state_dict().values(), strict=True):
-        old.lerp_(new, share) if old.is_floating_point() else old.copy_(new)
 
 
 @torch.no_grad()
@@ -151,14 +127,6 @@ def final_figures(model: str, weights: Path, test: Rows) -> dict[str, Any]:
     }
 
 
-def wait_while(file: Path | None) -> float:
-    """Wait while the file exists. Return the seconds waited."""
-    start = time.monotonic()
-    while file is not None and file.exists():
-        time.sleep(1)
-    return time.monotonic() - start
-
-
 @click.command()
 @option(
     "--data",
@@ -185,11 +153,7 @@ def main(data: Path, out: Path, pause_file: Path | None, **settings: Any) -> Non
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     average = copy.deepcopy(network).eval()
     keep_norms_in_float32(network)
-    filters = [p for p in network.parameters() if p.ndim > 1]
-    scales = [p for p in network.parameters() if p.ndim <= 1]
-    optimiser = torch.optim.AdamW(
-        [{"params": filters, "weight_decay": RECIPE.weight_decay}, {"params": scales, "weight_decay": 0.0}]
-    )
+    optimiser = adamw(network, RECIPE.weight_decay)
     compiled = partial(torch.compile, dynamic=False, disable=not settings["compiled"])
     run, run_average = compiled(network), compiled(average)
 
@@ -209,15 +173,16 @@ def main(data: Path, out: Path, pause_file: Path | None, **settings: Any) -> Non
         start, cpu_start, loss_sum = time.monotonic(), time.process_time(), 0.0
         for step, (x, target) in enumerate(augmented_batches(train, seed + 1000 * epoch), start=epoch * steps):
             start += wait_while(pause_file)
-            for group in optimiser.param_groups:
-                group["lr"] = learning_rate(step / (epochs * steps))
+            set_learning_rate(
+                optimiser, learning_rate(step / (epochs * steps), RECIPE.peak_learning_rate, RECIPE.warm_up)
+            )
             with torch.autocast("cpu", torch.bfloat16, enabled=settings["bfloat16"]):
                 logits = run(x)
             loss = F.binary_cross_entropy_with_logits(logits.float(), target)
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-            update_average(average, network, step)
+            update_average(average, network, step, RECIPE.average_over)
             loss_sum += loss.item()
         figures = {
             "train_loss": loss_sum / steps,
@@ -228,10 +193,9 @@ def main(data: Path, out: Path, pause_file: Path | None, **settings: Any) -> Non
         history.append(figures)
         click.echo(f"epoch {epoch + 1}: " + ", ".join(f"{name} {value:.5g}" for name, value in figures.items()))
         states = {name: part.state_dict() for name, part in parts.items()}
-        torch.save({**states, "history": history, "settings": settings}, checkpoint.with_suffix(".new"))
-        checkpoint.with_suffix(".new").replace(checkpoint)
+        save_checkpoint(checkpoint, {**states, "history": history, "settings": settings})
 
-    (out / "weights.safetensors").write_bytes(save({k: v.contiguous() for k, v in average.state_dict().items()}))
+    save_weights(out / "weights.safetensors", average)
     report = {
         **final_figures(model, out / "weights.safetensors", test),
         "seconds": sum(figures["seconds"] for figures in history),

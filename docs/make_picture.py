@@ -7,11 +7,11 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from bcos_sdk import Client
-from bcos_sdk.bundle import builtin_bundle
+from bcos_sdk.bundle import DEFAULT_MODEL
 
 ROOT = Path(__file__).resolve().parents[1]
-SAMPLES = ("bird-1", "cat-2", "frog", "horse", "automobile-1", "airplane")
-SIDE, GAP, TEXT = 150, 8, 26
+SAMPLES = ("cat-1", "cat-2", "dog")
+SIDE, GAP, TEXT = 260, 8, 26
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     columns = len(SAMPLES)
     picture = Image.new("RGB", (columns * (SIDE + GAP) - GAP, 2 * SIDE + GAP + TEXT), "white")
     draw = ImageDraw.Draw(picture)
-    with Client(builtin_bundle(), device="cpu") as client:
+    with Client(DEFAULT_MODEL, device="cpu") as client:
         paths = [ROOT / "samples" / f"{name}.jpg" for name in SAMPLES]
         for column, result in enumerate(client.explain(paths)):
             (explanation,) = result.explanations

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from bcos_sdk.contract import CHANNELS, InputSpec
+from bcos_sdk.contract import InputSpec
 from bcos_sdk.registry.architectures import ArchitectureConfig
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
     "load_labels",
 ]
 
-LabelSet = Literal["imagenet", "cifar10"]
+LabelSet = Literal["imagenet", "cifar10", "pets37"]
 
 _DIGITS = 64
 _PREFIX = 10  # the digits of the hash in the name of a file, as published files have them
@@ -211,7 +211,8 @@ class ModelSpec(_Entry):
         return self
 
     @model_validator(mode="after")
-    def _six_channels_in(self) -> ModelSpec:
-        if self.architecture.channels != CHANNELS:
-            raise ValueError(f"'channels' must be {CHANNELS} for 'rgb+complement', got {self.architecture.channels}")
+    def _the_network_takes_the_channels(self) -> ModelSpec:
+        taken, depth = self.architecture.channels, self.input.depth
+        if taken != depth:
+            raise ValueError(f"'channels' must be {depth} for {self.input.channels!r}, got {taken}")
         return self
