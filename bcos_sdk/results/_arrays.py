@@ -13,7 +13,7 @@ from pydantic import PlainSerializer, PlainValidator, SerializationInfo, WithJso
 
 from bcos_sdk.contract import CONTRIBUTIONS, WEIGHTS
 
-__all__ = ["ARRAYS", "Arrays", "arrays_to_write", "equal_arrays"]
+__all__ = ["ARRAYS", "Arrays", "LayerArrays", "arrays_to_write", "equal_arrays"]
 
 ARRAYS = "arrays"
 """Key of pydantic's serialization context; its value is "base64" or "omit"."""
@@ -21,9 +21,14 @@ ARRAYS = "arrays"
 Axes: TypeAlias = "tuple[int | str, ...]"
 
 _DISPLAY = "display"
+_OF_LAYERS = ("direction", "features", "activations")
 _KINDS: dict[str, tuple[str, Axes]] = {
     CONTRIBUTIONS.name: (CONTRIBUTIONS.dtype, CONTRIBUTIONS.sample),
     WEIGHTS.name: (WEIGHTS.dtype, WEIGHTS.sample),
+    "input": (WEIGHTS.dtype, WEIGHTS.sample),
+    "direction": ("float32", ("channels of the layer",)),
+    "features": ("float32", ("channels of the layer", "positions of the layer")),
+    "activations": ("float32", ("channels of the layer", "positions of the layer")),
     "image": ("uint8", ("height", "width", 3)),
     _DISPLAY: ("uint8", ("height of the display", "width of the display", 3)),
 }
@@ -121,14 +126,21 @@ def _letters(axes: Axes) -> str:
     return "".join(str(axis)[0].upper() for axis in axes)
 
 
+def _schema(*left_out: str) -> WithJsonSchema:
+    kinds = {name: _json_schema(*kind) for name, kind in _KINDS.items() if name not in (_DISPLAY, *left_out)}
+    return WithJsonSchema({"type": "object", "properties": kinds})
+
+
 Arrays: TypeAlias = Annotated[
     dict[str, npt.NDArray[Any]],
     PlainValidator(_validate),
     PlainSerializer(_serialise, when_used="json"),
-    WithJsonSchema(
-        {
-            "type": "object",
-            "properties": {name: _json_schema(*kind) for name, kind in _KINDS.items() if name != _DISPLAY},
-        }
-    ),
+    _schema(*_OF_LAYERS),
 ]
+LayerArrays: TypeAlias = Annotated[
+    dict[str, npt.NDArray[Any]],
+    PlainValidator(_validate),
+    PlainSerializer(_serialise, when_used="json"),
+    _schema(),
+]
+"""The arrays of a result about a layer."""

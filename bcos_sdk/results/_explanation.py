@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,15 @@ from typing_extensions import Self
 
 from bcos_sdk import pictures
 from bcos_sdk._files import output_file
-from bcos_sdk.contract import CONTRIBUTIONS, TOLERANCE_CAPS, certificate_fault, certificate_sum, weights_fault
+from bcos_sdk.contract import (
+    CHANNEL_COUNTS,
+    CONTRIBUTIONS,
+    TOLERANCE_CAPS,
+    Channels,
+    certificate_fault,
+    certificate_sum,
+    weights_fault,
+)
 from bcos_sdk.errors import IncompleteExplanationError, InputError, MissingArrayError
 from bcos_sdk.images import Geometry, encode, to_rgb
 from bcos_sdk.results._arrays import Arrays, arrays_to_write, equal_arrays
@@ -66,12 +74,15 @@ class Explanation(Record):
 
     @property
     def weights(self) -> npt.NDArray[np.float32]:
-        """[6, H, W]: the row of W(x) that belongs to the target."""
+        """[6, H, W], or with other channels: the row of W(x) that belongs to the target."""
         return self._array("weights", "Request them with explain(…, weights=True).")
 
     @property
     def image(self) -> npt.NDArray[np.uint8]:
-        """[H, W, 3]: the resized and cropped image that the network received."""
+        """[H, W, 3]: the resized and cropped image that the network received.
+
+        If it takes arrays instead of pictures: the mean over the channels, from its least to its largest value.
+        """
         return self._array("image", 'Write the JSON with arrays="base64".')
 
     @property
@@ -92,7 +103,10 @@ class Explanation(Record):
         """
         window = pictures.smoothing_window(self._times) if smooth is None else smooth
         arrays = self.weights, self.contributions
-        return self._enlarged(self._draw(pictures.rgba, *arrays, smooth=window, percentile=percentile))
+        channels = self._channels
+        return self._enlarged(
+            self._draw(pictures.rgba, *arrays, smooth=window, percentile=percentile, channels=channels)
+        )
 
     def heatmap(self, *, smooth: int = 0, percentile: float = 99.5) -> Image.Image:
         """Draw the contributions: positive ones red, negative ones blue."""
@@ -175,6 +189,8 @@ class Explanation(Record):
         arrays: dict[str, npt.NDArray[Any]] = {"contributions": contributions, "image": self.image}
         if "weights" in self.arrays and "weights" in other.arrays:
             arrays["weights"] = self.weights - other.weights
+        if "input" in self.arrays:
+            arrays["input"] = self.arrays["input"]
         if "display" in self.arrays:
             arrays["display"] = self.display
         bias = {name: value - other.bias[name] for name, value in self.bias.items()}
@@ -196,6 +212,34 @@ class Explanation(Record):
                 ),
             ),
             geometry=self.geometry,
+            arrays=arrays,
+        )
+
+    @classmethod
+    def mean(cls, parts: Sequence[Explanation], label: str) -> Explanation:
+        """Explain the mean of the logits of several explanations of one image by one model."""
+        first, count = parts[0], len(parts)
+        contributions = _mean([part.contributions for part in parts])
+        arrays: dict[str, npt.NDArray[Any]] = {**first.arrays, "contributions": contributions}
+        if "weights" in arrays:
+            arrays["weights"] = _mean([part.weights for part in parts])
+        bias = {name: sum(part.bias[name] for part in parts) / count for name in first.bias}
+        logit = sum(part.target.logit for part in parts) / count
+        passed = all(part.completeness.passed for part in parts)
+        figures = [part.completeness for part in parts]
+        return cls(
+            source=first.source,
+            model=first.model,
+            target=Target(index=None, label=label, logit=logit, probability=None),
+            bias=bias,
+            completeness=Completeness(
+                logit=logit,
+                sum=certificate_sum(contributions, np.array([*bias.values()])) if passed else math.nan,
+                scale=sum(one.scale for one in figures) / count,
+                tolerance=max(one.tolerance for one in figures),
+                precision=max((one.precision for one in figures), key=lambda one: TOLERANCE_CAPS[one]),
+            ),
+            geometry=first.geometry,
             arrays=arrays,
         )
 
@@ -234,7 +278,7 @@ class Explanation(Record):
         fault = certificate_fault(
             self.contributions,
             self._bias_terms,
-            of_one_class=self.target.index is not None,
+            of_one_class=self._of_one_class,
             logit=figures.logit,
             total=figures.sum,
             scale=figures.scale,
@@ -242,7 +286,8 @@ class Explanation(Record):
             precision=figures.precision,
         )
         if fault is None and {"weights", "image"} <= self.arrays.keys():
-            fault = weights_fault(self.contributions, self.weights, encode(self.image))
+            received = self.arrays["input"] if self._channels == "none" else encode(self.image, self._channels)
+            fault = weights_fault(self.contributions, self.weights, received)
         if fault is not None:
             raise self._incomplete(fault)
 
@@ -254,6 +299,21 @@ class Explanation(Record):
             "image again on the CPU, or export the model again.",
             completeness=self.completeness,
         )
+
+    @property
+    def _of_one_class(self) -> bool:
+        """Whether the scale of the certificate is that of the terms, and not larger because some cancel."""
+        return self.target.index is not None
+
+    @property
+    def _channels(self) -> Channels:
+        """How the picture became the channels of W(x), told by their number; "none" if there is the array itself."""
+        known: dict[int, Any] = {count: name for name, count in CHANNEL_COUNTS.items()}
+        if "input" in self.arrays or len(self.weights) not in known:
+            self._array("input", "The file is damaged: explain the image again.")
+            return "none"
+        channels: Channels = known[len(self.weights)]
+        return channels
 
     @property
     def _bias_terms(self) -> npt.NDArray[np.float64]:
@@ -298,6 +358,13 @@ class Explained(Record):
 
     def _repr_html_(self) -> str:
         return explained_html(self)
+
+
+def _mean(arrays: Sequence[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+    total = np.zeros(arrays[0].shape, np.float64)
+    for array in arrays:
+        total += array
+    return (total / len(arrays)).astype(np.float32)
 
 
 def _save_picture(path: Path, picture: Image.Image) -> None:

@@ -62,7 +62,7 @@ def _drawn(explanation: Explanation, predicted: Iterable[ClassScore]) -> str:
     target = explanation.target
     caption = f"drawn: {target.label}, {_amount(target)}"
     for score in predicted:
-        caption += f" · predicted: {score.label}, {_percent(score.probability)}"
+        caption += f" · predicted: {score.label}, {_amount(score)}"
     columns = _columns(*_drawings(explanation, caption), _terms(explanation))
     style = f"border-top:{_LINE};margin-top:8px;padding-top:6px"
     return f'<div style="{style}">{_part(caption, "font-weight:600")}{columns}</div>'
@@ -98,7 +98,7 @@ def _verdict(explanation: Explanation) -> str:
 
 
 def _classes(prediction: Prediction) -> str:
-    rows = [(score.label, _percent(score.probability)) for score in prediction.classes[:_MOST_CLASSES]]
+    rows = [(score.label, _amount(score)) for score in prediction.classes[:_MOST_CLASSES]]
     notes = "".join(_part(note, _QUIET) for note in prediction.notes)
     return _part("predicted", _QUIET) + _table(rows) + notes
 
@@ -138,8 +138,8 @@ def _text(text: str) -> str:
     return html.escape(plain(text))
 
 
-def _amount(target: Target) -> str:
-    return f"logit {target.logit:+.2f}" if target.probability is None else _percent(target.probability)
+def _amount(scored: Target | ClassScore) -> str:
+    return f"logit {scored.logit:+.2f}" if scored.probability is None else _percent(scored.probability)
 
 
 def _percent(probability: float) -> str:

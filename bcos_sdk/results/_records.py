@@ -101,16 +101,19 @@ class Target(Record):
     label: str
     logit: float
     probability: float | None
-    """The probability of the class; None for the mean and for differences."""
+    """The probability of the class; None for the mean, for differences, and if the logits are no scores of classes."""
 
 
 class ClassScore(Record):
-    """Logit and probability of one class. Without labels, `label` is the index as text."""
+    """Logit and probability of one class. Without labels, `label` is the index as text.
+
+    `probability` is None if the model was exported with `probability="none"`: the logit is then a plain value.
+    """
 
     index: int
     label: str
     logit: float
-    probability: float
+    probability: float | None
 
 
 class Prediction(Record):

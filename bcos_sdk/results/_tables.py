@@ -13,7 +13,7 @@ from bcos_sdk.results._records import Failure, Prediction
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["COLUMNS", "rows_of", "to_dataframe", "to_rows"]
+__all__ = ["COLUMNS", "ColumnKind", "arrow_type", "rows_of", "to_dataframe", "to_rows"]
 
 ColumnKind: TypeAlias = Literal["text", "integer", "number", "truth"]
 
@@ -55,6 +55,19 @@ def to_dataframe(results: Result | Iterable[Result]) -> pandas.DataFrame:
 
     frame = pandas.DataFrame(to_rows(results), columns=list(COLUMNS))
     return frame.astype({name: _PANDAS_TYPES[kind] for name, kind in COLUMNS.items()})
+
+
+def arrow_type(kind: ColumnKind) -> Any:
+    """The type of a column in pyarrow and Parquet."""
+    import pyarrow as arrow
+
+    types: dict[ColumnKind, Any] = {
+        "text": arrow.string(),
+        "integer": arrow.int32(),
+        "number": arrow.float64(),
+        "truth": arrow.bool_(),
+    }
+    return types[kind]
 
 
 def rows_of(result: Result) -> Iterator[dict[str, Any]]:
