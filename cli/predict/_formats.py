@@ -12,7 +12,7 @@ from typing import IO, Any
 from bcos_sdk._extras import require
 from bcos_sdk._files import output_file
 from bcos_sdk._plain_text import plain_cell
-from bcos_sdk.results import COLUMNS, Explained, Failure, Result, rows_of
+from bcos_sdk.results import COLUMNS, ClassScore, Explained, Failure, Result, arrow_type, rows_of
 
 __all__ = ["as_lines", "csv_rows", "write_parquet"]
 
@@ -25,7 +25,7 @@ def as_lines(result: Result) -> list[str]:
         return [f"{result.source}: error [{result.code}]: {result.message}"]
     prediction = result.prediction if isinstance(result, Explained) else result
     shown = prediction.classes[:1] if isinstance(result, Explained) else prediction.classes
-    best = ", ".join(f"{score.label} {score.probability:.3f}" for score in shown)
+    best = ", ".join(f"{score.label} {_amount(score)}" for score in shown)
     lines = [f"{result.source}: {best}"]
     for explanation in result.explanations if isinstance(result, Explained) else ():
         figures = explanation.completeness
@@ -36,6 +36,10 @@ def as_lines(result: Result) -> list[str]:
             f"  (residual {figures.relative_residual:.0e})"
         )
     return lines
+
+
+def _amount(score: ClassScore) -> str:
+    return f"{score.logit:.3f}" if score.probability is None else f"{score.probability:.3f}"
 
 
 def csv_rows(result: Result | None) -> str:
@@ -72,8 +76,7 @@ def _write_groups(results: Iterable[Result], file: IO[bytes]) -> None:
     import pyarrow as arrow
     from pyarrow import parquet
 
-    kinds = {"text": arrow.string(), "integer": arrow.int32(), "number": arrow.float64(), "truth": arrow.bool_()}
-    schema = arrow.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
+    schema = arrow.schema([(name, arrow_type(kind)) for name, kind in COLUMNS.items()])
     rows = (row for result in results for row in rows_of(result))
     with parquet.ParquetWriter(_Sink(file), schema) as writer:
         while group := list(islice(rows, _ROWS_PER_GROUP)):

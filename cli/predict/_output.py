@@ -7,21 +7,21 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 
 from bcos_sdk._files import remove_leftovers
+from bcos_sdk.cli._folder_lock import FolderLock
+from bcos_sdk.cli._journal import DamageReport, Journal
 from bcos_sdk.cli._terminal import count_of
 from bcos_sdk.cli.predict._announcement import Announcement
 from bcos_sdk.cli.predict._content import Content
 from bcos_sdk.cli.predict._drawings import Artist, output_error, possible_names
-from bcos_sdk.cli.predict._folder_lock import FolderLock
 from bcos_sdk.cli.predict._formats import write_parquet
 from bcos_sdk.cli.predict._image_files import ImageFile
-from bcos_sdk.cli.predict._journal import DamageReport, Journal
 from bcos_sdk.cli.predict._output_names import REPORT, REPORT_ENTRIES, RESULTS, TABLE, is_output_name
 from bcos_sdk.cli.predict._output_options import OutputOptions, Start
 from bcos_sdk.cli.predict._plan import EarlierRun, Plan, Task, path_text
 from bcos_sdk.cli.predict._report import report_entry, write_report
-from bcos_sdk.cli.predict._run_record import ReportLine, Result, RunRecord, Work, file_inside
+from bcos_sdk.cli.predict._run_record import ReportLine, Result, RunRecord, file_inside
 from bcos_sdk.errors import OutputExistsError
-from bcos_sdk.results import Explained, Failure
+from bcos_sdk.results import Explained, Failure, Work
 
 __all__ = ["Output"]
 

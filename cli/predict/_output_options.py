@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 
+from bcos_sdk.cli._folder_lock import FolderLock
 from bcos_sdk.cli.predict._drawings import output_error
-from bcos_sdk.cli.predict._folder_lock import FolderLock
 from bcos_sdk.cli.predict._output_names import RESULTS
 from bcos_sdk.errors import OutputExistsError
 

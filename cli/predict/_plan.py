@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bcos_sdk._progress import Progress
+from bcos_sdk.cli._journal import Journal
 from bcos_sdk.cli._terminal import count_of
 from bcos_sdk.cli.predict._content import Content
 from bcos_sdk.cli.predict._image_files import ImageFile
-from bcos_sdk.cli.predict._journal import Journal
 from bcos_sdk.cli.predict._output_names import OutputNames
-from bcos_sdk.cli.predict._run_record import RunRecord, Work, file_inside
+from bcos_sdk.cli.predict._run_record import RunRecord, file_inside
 from bcos_sdk.images import source_name, source_path
-from bcos_sdk.results import Failure
+from bcos_sdk.results import Failure, Work
 
 __all__ = ["EarlierRun", "Plan", "Task", "path_text"]
 

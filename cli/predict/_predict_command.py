@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import click
 
 from bcos_sdk._extras import require
-from bcos_sdk.bundle import builtin_bundle, latest_stored_bundle
-from bcos_sdk.cli._common import device_option, split_list, tf32_option, threads_option, trust_engines_option
+from bcos_sdk.cli._common import (
+    device_option,
+    parse_size,
+    split_list,
+    tf32_option,
+    threads_option,
+    trust_engines_option,
+)
+from bcos_sdk.cli._remote_options import RemoteOptions, remote_options
 from bcos_sdk.cli._terminal import count_of, print_message
 from bcos_sdk.cli._trust_options import Trust, trust_options
+from bcos_sdk.cli.predict._choices import choose_model, target_of
 from bcos_sdk.cli.predict._drawings import PICTURES, Artist
 from bcos_sdk.cli.predict._image_files import find_images
 from bcos_sdk.cli.predict._output import Output
 from bcos_sdk.cli.predict._output_options import OutputOptions, Start
+from bcos_sdk.cli.predict._ray_command import Asked, predict_on_ray
+from bcos_sdk.cli.predict._ray_options import FolderOrUrl, RayOptions, ray_options
 from bcos_sdk.cli.predict._run import PredictRun
-from bcos_sdk.cli.predict._run_record import Work
 from bcos_sdk.images import DecodingPool
 from bcos_sdk.limits import MOST_PIXELS, Limits
+from bcos_sdk.ray import is_url
+from bcos_sdk.results import Work
 
 __all__ = ["predict"]
 
 
-_MODEL_VARIABLE = "BCOS_SDK_MODEL"
-_LONGEST_INDEX = 18
 _DEFAULT_OUT = Path("bcos-out")
 _FORMATS = click.Choice(["text", "jsonl", "csv", "parquet"])
-_FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 def _kinds(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str, ...]:
@@ -54,12 +61,13 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str
 @click.option("--report", is_flag=True, help="Write OUT/report.html: one page with all images and explanations.")
 @click.option(
     "--model",
-    help="A folder (./NAME) or a stored export; default: BCOS_SDK_MODEL, the last export, or the built-in model.",
+    help="A folder (./NAME), a stored export, or an address: http://HOST:8000/NAME; default: BCOS_SDK_MODEL, the last "
+    "export, or the built-in model.",
 )
 @click.option(
     "--top-k", type=click.IntRange(1), help="Number of classes to list (default 5) or to explain (default 1)."
 )
-@click.option("--out", type=_FOLDER, help="The output folder; default: bcos-out.")
+@click.option("--out", type=FolderOrUrl(), help="The output folder, or with --engine ray a URL; default: bcos-out.")
 @click.option(
     "--format",
     "form",
@@ -83,10 +91,23 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str
 @click.option("-0", "--null", is_flag=True, help="Names in lists (@FILE and -) are separated by NUL, not by line ends.")
 @device_option
 @threads_option
+@click.option(
+    "--input-size",
+    callback=parse_size,
+    metavar="H[xW]",
+    help="One of the sizes of the model; default: the first.",
+)
 @click.option("--max-batch", type=click.IntRange(1), help="Largest images x targets; default: that of the export.")
+@click.option(
+    "--fixed-batch",
+    is_flag=True,
+    help="Fill every batch, so that the last bits of a result do not depend on other images, as --engine ray does.",
+)
 @tf32_option
 @trust_engines_option
 @trust_options
+@remote_options
+@ray_options
 @click.pass_context
 def predict(
     ctx: click.Context,
@@ -97,7 +118,7 @@ def predict(
     report: bool,
     model: str | None,
     top_k: int | None,
-    out: Path | None,
+    out: Path | str | None,
     form: str,
     resume: bool,
     overwrite: bool,
@@ -106,10 +127,14 @@ def predict(
     null: bool,
     device: str,
     threads: int | None,
+    input_size: tuple[int, int] | None,
     max_batch: int | None,
+    fixed_batch: bool,
     tf32: bool,
     trust_engines: bool,
     trust: Trust,
+    remote: RemoteOptions,
+    ray: RayOptions,
 ) -> None:
     """Classify the images SRC, and explain the classes.
 
@@ -123,9 +148,31 @@ def predict(
       bcos-sdk predict images/ --explain --report
       bcos-sdk predict images/ --target 'cat vs dog' --save overlay,npz --out why
       find . -name '*.png' -print0 | bcos-sdk predict -0 - --format jsonl
+      bcos-sdk predict s3://bucket/images/ --explain --engine ray --out s3://bucket/results/ --resume
     """
     if resume and overwrite:
         raise click.UsageError("--resume and --overwrite cannot be used together")
+    if ray.chosen:
+        refused = {"--report": report, "--format": form not in ("text", "parquet"), "--save npz": "npz" in save}
+        if given := [name for name, wanted in refused.items() if wanted]:
+            raise click.UsageError(
+                f"{given[0]} cannot be used with --engine ray, which writes Parquet: see docs/ray.md"
+            )
+        arguments = {
+            "device": device,
+            "threads": threads,
+            "max_batch": max_batch,
+            "tf32": tf32,
+            "trust_engines": trust_engines,
+            "limits": Limits(pixels=max_pixels, decoding="isolated" if untrusted else "in_process"),
+            "input_size": input_size,
+        }
+        chosen, reason = choose_model(model)
+        asked = Asked(sources, null, out or _DEFAULT_OUT, str(chosen), reason, explain, targets, top_k, save)
+        ctx.exit(predict_on_ray(asked, arguments, trust, ray, _start(resume, overwrite).name))
+    if urls := [text for text in (*sources, out) if isinstance(text, str) and is_url(text)]:
+        raise click.UsageError(f"{urls[0]} is a URL: add --engine ray")
+    assert not isinstance(out, str)
     if out is None and (save or report or resume or overwrite):
         out = _DEFAULT_OUT
     if form == "parquet":
@@ -136,7 +183,7 @@ def predict(
         options.check_start()
     from bcos_sdk import Client
 
-    chosen, reason = _choose_model(model)
+    chosen, reason = choose_model(model)
     explain = explain or bool(targets or save or report)
     least = 2 if report and not targets else 1  # the report shows the second class
     top_k = max(top_k or (1 if explain else 5), least)
@@ -146,10 +193,13 @@ def predict(
         device=device,
         threads=threads,
         max_batch=max_batch,
+        fixed_batch=fixed_batch,
         tf32=tf32,
         trust_engines=trust_engines,
         limits=limits,
+        input_size=input_size,
         **trust.arguments,
+        **remote.arguments(chosen),
     )
     with opened as client, DecodingPool(1) as pool:
         output = None
@@ -166,7 +216,7 @@ def predict(
         run = PredictRun(
             client=client,
             explain=explain,
-            targets=tuple(_target(text, client.labels) for text in targets),
+            targets=tuple(target_of(text, client.labels) for text in targets),
             top_k=top_k,
             weights=options.weights_wanted,
             form=form,
@@ -192,20 +242,3 @@ def _check_parquet(out: Path | None) -> None:
 
 def _start(resume: bool, overwrite: bool) -> Start:
     return Start.RESUME if resume else Start.OVERWRITE if overwrite else Start.NEW
-
-
-def _choose_model(model: str | None) -> tuple[str | Path, str]:
-    """Return the model for `Client`, and the reason for the choice."""
-    if model is not None:
-        return model, "--model"
-    if from_environment := os.environ.get(_MODEL_VARIABLE):
-        return from_environment, _MODEL_VARIABLE
-    latest = latest_stored_bundle()
-    if latest is not None:
-        return latest, "the last export"
-    return builtin_bundle(), "built in"
-
-
-def _target(text: str, labels: tuple[str, ...]) -> int | str:
-    is_index = text.isdecimal() and len(text) <= _LONGEST_INDEX and text not in labels
-    return int(text) if is_index else text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -11,9 +10,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, model_validator
 from typing_extensions import Self
 
-from bcos_sdk.results import Result, result_of
+from bcos_sdk.results import Result, Work, record_key, result_of
 
-__all__ = ["ReportLine", "Result", "RunRecord", "Work", "file_inside"]
+__all__ = ["ReportLine", "Result", "RunRecord", "file_inside"]
 
 
 class _Line(BaseModel):
@@ -23,34 +22,6 @@ class _Line(BaseModel):
 
     name: str
     """What the output files of the image begin with. It is unique in the folder."""
-
-
-class Work(BaseModel):
-    """What decides the result of an image besides its content. Device and threads do not."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    model: str
-    """The digest of the bundle's manifest."""
-    explain: bool
-    targets: tuple[str, ...]
-    """As they were given."""
-    top_k: int
-    tf32: bool
-    outputs: tuple[str, ...]
-    """The kinds of files that were asked for: pictures, "npz", "report"."""
-
-    def difference(self, done: Work) -> str | None:
-        """Why results of the work `done` are not those of this work; None if they are. More outputs do no harm."""
-        reasons = {
-            "another model": self.model != done.model,
-            "with explanations" if self.explain else "without explanations": self.explain != done.explain,
-            "other targets": self.targets != done.targets,
-            "another number of classes": self.top_k != done.top_k,
-            "another --tf32": self.tf32 != done.tf32,
-            "other outputs": not set(self.outputs) <= set(done.outputs),
-        }
-        return next((reason for reason, differs in reasons.items() if differs), None)
 
 
 class RunRecord(_Line):
@@ -81,8 +52,7 @@ class RunRecord(_Line):
     @property
     def key(self) -> str:
         """The hash of everything that decided the result."""
-        work = "" if self.work is None else self.work.model_dump_json()
-        return hashlib.sha256(f"{self.image_sha256}\n{work}".encode()).hexdigest()
+        return record_key(self.image_sha256, self.work)
 
     @model_validator(mode="after")
     def _has_a_valid_result(self) -> Self:

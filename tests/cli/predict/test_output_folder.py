@@ -17,13 +17,13 @@ from PIL import Image
 from support.bundles import random_pixels
 from support.predicting import add_image, command, contents, lines, names, records, run
 
+from bcos_sdk.cli._journal import Journal
 from bcos_sdk.cli.predict import _drawings
-from bcos_sdk.cli.predict._journal import Journal
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from bcos_sdk.cli.predict._folder_lock import FolderLock
+from bcos_sdk.cli._folder_lock import FolderLock
 lock = FolderLock(Path(sys.argv[1]))
 lock.acquire()
 print("held", flush=True)

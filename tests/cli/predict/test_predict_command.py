@@ -18,7 +18,6 @@ from support.bundles import LABELS, copy_of, edit_manifest, random_pixels, small
 from support.predicting import add_bad_files, add_image, command, contents, lines, run
 
 from bcos_sdk._progress import Progress
-from bcos_sdk.cli import main
 from bcos_sdk.results import Explained, Explanation, Prediction
 
 
@@ -211,10 +210,6 @@ def test_the_progress_line_has_count_rate_and_time_left() -> None:
     assert "2/4" in progress.line()
     assert "images/s" in progress.line()
     assert "s left" in progress.line()
-
-
-def test_the_command_is_part_of_the_group() -> None:
-    assert main.commands["predict"].name == "predict"
 
 
 def test_untrusted_images_are_decoded_by_other_processes_with_the_same_result(

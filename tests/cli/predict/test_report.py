@@ -154,6 +154,7 @@ def test_a_picture_is_of_the_class_that_is_named_as_drawn(
     }
     assert min(distances, key=lambda label: distances[label]) == target
     assert card.locator(".drawn").inner_text().split("\n")[:2] == ["drawn", target]
+    assert predicted.probability is not None
     share = f"{100 * predicted.probability:.1f} %"
     assert card.locator(".predicted").first.inner_text().split("\n") == ["predicted", predicted.label, share]
     alt = str(card.locator("img").get_attribute("alt"))
