@@ -24,6 +24,8 @@ class Server(ThreadingHTTPServer):
         self.status = 200
         self.ranges = True
         self.length: str | None = "true"  # the Content-Length header: true, absent (None) or this text
+        self.open = threading.Event()  # no response is sent while this is cleared
+        self.open.set()
         self.delay = 0.0  # seconds between a request and its response
         self.cut_after: list[int | None] = []  # per request: the connection ends after this many bytes
         self.requests: list[str | None] = []  # per request: its Range header
@@ -36,6 +38,7 @@ class Handler(BaseHTTPRequestHandler):
         server = self.server
         requested = self.headers["Range"]
         server.requests.append(requested)
+        server.open.wait()
         time.sleep(server.delay)
         if server.status != 200:
             self.send_error(server.status)
