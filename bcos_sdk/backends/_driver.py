@@ -9,13 +9,27 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-__all__ = ["Driver", "Gpu", "ask_driver", "gpu_problem", "probe_driver"]
+__all__ = [
+    "DRIVER_PROGRAM",
+    "Driver",
+    "Gpu",
+    "ask_driver",
+    "driver_is_known",
+    "forget_driver",
+    "gpu_problem",
+    "may_have_gpu",
+    "probe_driver",
+    "remember_driver",
+]
 
 _SECONDS = 60
-_PROGRAM = """
+_DEVICE_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvmap")
+"""The files of the driver on Linux; under Windows (WSL 2); on Jetson."""
+DRIVER_PROGRAM = """
 import ctypes, json, re, sys
 
 windows = sys.platform == "win32"
@@ -58,6 +72,7 @@ if not version.value:
 cuda_version = f"{level // 1000}.{level % 1000 // 10}"
 print(json.dumps({"gpus": gpus, "cuda": cuda_version, "version": version.value.decode() or "unknown"}))
 """
+"""Prints the driver as JSON, or exits with the reason why there is none."""
 
 
 class _Answer(BaseModel):
@@ -80,10 +95,36 @@ class Driver(_Answer):
     problem: str | None = None
 
 
+_found: list[Driver] = []
+"""The driver, if another child process has asked for it already."""
+
+
 @cache
 def probe_driver() -> Driver:
     """Return the driver of this machine. The child process runs once per process."""
-    return ask_driver([sys.executable, "-I", "-c", _PROGRAM])
+    return _found[0] if _found else ask_driver([sys.executable, "-I", "-c", DRIVER_PROGRAM])
+
+
+def driver_is_known() -> bool:
+    """Whether `probe_driver` needs no child process any more."""
+    return bool(_found) or probe_driver.cache_info().currsize > 0
+
+
+def remember_driver(driver: Driver) -> None:
+    """Let `probe_driver` return this driver, which another child process has found."""
+    _found[:] = [driver]
+    probe_driver.cache_clear()
+
+
+def forget_driver() -> None:
+    """Let the next `probe_driver` ask again."""
+    _found.clear()
+    probe_driver.cache_clear()
+
+
+def may_have_gpu() -> bool:
+    """Whether this machine may have an NVIDIA GPU. Without its device files there is none, and no process is needed."""
+    return sys.platform != "linux" or any(Path(file).exists() for file in _DEVICE_FILES)
 
 
 def gpu_problem(index: int) -> str | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 
 from bcos_sdk.bundle import Manifest
@@ -17,6 +18,8 @@ __all__ = [
     "Feed",
     "Floats",
     "Graph",
+    "ImageList",
+    "Images",
     "Integers",
     "TensorSpec",
     "batch_size",
@@ -27,7 +30,10 @@ __all__ = [
     "output_specs",
 ]
 
-Feed: TypeAlias = Mapping[str, npt.NDArray[Any]]
+Images: TypeAlias = npt.NDArray[Any]
+"""Encoded images [B, 6, H, W] as float32, or pixels [B, H, W, 3] as uint8."""
+Feed: TypeAlias = Mapping[str, Any]
+"""An array for each input. Runtimes that overlap runs also take an `ImageList`."""
 
 _OUT_OF_MEMORY = ("out of memory", "failed to allocate", "bad allocation", "bad_alloc", "cuda failure 2:")
 
@@ -40,11 +46,36 @@ class TensorSpec:
     dtype: str
 
 
+class ImageList:
+    """Images of one shape and type that are not stacked yet. A device may write them straight into its memory."""
+
+    def __init__(self, images: Sequence[Images]) -> None:
+        self._images = images
+        self.shape = (len(images), *images[0].shape)
+        self.dtype = images[0].dtype
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, part: slice) -> ImageList:
+        return ImageList(self._images[part])
+
+    def write_to(self, batch: Images) -> None:
+        """Write the images into an array of this shape."""
+        for place, image in enumerate(self._images):
+            np.copyto(batch[place], image, casting="safe")
+
+
 class Graph(Protocol):
     """One graph, loaded on a device."""
 
     def run(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> Arrays:
         """Return the named outputs as new arrays, which the caller owns. Every failure is a `BcosError`."""
+
+    def start(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> Callable[[], Arrays]:
+        """Start a run. The returned function waits for it and returns its outputs. By default it has run already."""
+        arrays = self.run(feed, outputs)
+        return lambda: arrays
 
     def stop(self) -> None:
         """Let a run in another thread fail as soon as the runtime can end it, and every later run. Does not wait."""

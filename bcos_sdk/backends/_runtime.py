@@ -5,23 +5,18 @@ Everything that differs between runtimes is a property or a method here. No othe
 
 from __future__ import annotations
 
-import base64
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
-from bcos_sdk.backends._graph import Graph, TensorSpec
-from bcos_sdk.bundle import Bundle
-from bcos_sdk.contract import Layout
+from bcos_sdk.backends._graph import Graph
+from bcos_sdk.backends._probe import PROBE_SPECS, Outcome, judge, probe_image, probe_model
+from bcos_sdk.bundle import Bundle, InputShapes
+from bcos_sdk.contract import IMAGE, GraphPrecision, Layout
 from bcos_sdk.errors import BcosError, DeviceUnavailableError
 
-__all__ = ["Device", "OpenOptions", "Runtime", "check_device", "unavailable"]
-
-_ADD = base64.b64decode("CAo6NQoOCgF4CgF4EgF5IgNBZGQSAWdaDwoBeBIKCggIARIECgIIAmIPCgF5EgoKCAgBEgQKAggCQgQKABAS")
-"""An ONNX model (opset 18): y = x + x for two float32 numbers."""
+__all__ = ["Device", "OpenOptions", "Runtime", "check_device", "examine_device", "unavailable"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +29,8 @@ class OpenOptions:
     """Let a GPU multiply float32 in TF32. CPUs ignore it."""
     trust_engines: bool = False
     """Run compiled engines that came with the bundle. They are code of whoever built them."""
+    cuda_graphs: bool = False
+    """Let TensorRT launch the kernels of a repeated shape as one CUDA graph. Other runtimes ignore it."""
     by_name: bool = True
     """The user named the device. False: `auto` tries it, so nothing that takes minutes may be started."""
 
@@ -49,6 +46,18 @@ class Runtime(ABC):
     """The layout of the explain graph that it runs fastest."""
     compiles_per_size: ClassVar[bool] = False
     """Whether each number of images or targets is compiled separately, so that each needs its own self-test."""
+    takes_pixels: ClassVar[bool] = False
+    """Whether its graphs also take images as uint8 pixels [B, H, W, 3], and encode them on the device."""
+    wide_batches: ClassVar[bool] = False
+    """Whether the largest batch bounds images and targets each; otherwise it bounds images × targets."""
+    overlaps_runs: ClassVar[bool] = False
+    """Whether a second run can be started while the first one is on the device."""
+    crashes_are_tried: ClassVar[bool] = False
+    """Whether `auto` runs a bundle in a child process before it runs it here for the first time."""
+    captures_graphs: ClassVar[bool] = False
+    """Whether it can launch the kernels of a repeated shape as one CUDA graph."""
+    may_use_tf32_unasked: ClassVar[bool] = False
+    """Whether it may round the factors of products to TF32 although it was told not to."""
 
     @abstractmethod
     def problem(self, index: int) -> str | None:
@@ -59,13 +68,35 @@ class Runtime(ABC):
         """Load one graph of a bundle."""
 
     @abstractmethod
-    def open_onnx(self, source: Path | bytes, index: int, *, threads: int | None = None) -> Graph:
-        """Load an ONNX file, or its bytes, that belongs to no bundle. It runs each batch as a whole."""
+    def open_onnx(
+        self,
+        source: Path | bytes,
+        index: int,
+        *,
+        threads: int | None = None,
+        shapes: InputShapes | None = None,
+    ) -> Graph:
+        """Load an ONNX file, or its bytes, that belongs to no bundle. It runs each batch as a whole.
+
+        `shapes` has the smallest, usual and largest shape of each input. Only some runtimes need it.
+        """
 
     def require(self, index: int) -> None:
         """Raise an error if `problem` finds a reason why the device cannot be used."""
         if (problem := self.problem(index)) is not None:
             raise unavailable(self.device_name(index), problem)
+
+    def tf32_choices(self, precision: GraphPrecision, *, asked: bool) -> tuple[bool, ...]:  # noqa: ARG002
+        """Whether to allow TF32: what to try first, and what to try if the self-test fails with that."""
+        return (asked,)
+
+    def sizes(self, threads: int | None, largest: int) -> tuple[int, ...]:  # noqa: ARG002
+        """The numbers of images, up to the largest batch, that graphs are compiled for."""
+        return (1,)
+
+    def version(self) -> str:
+        """The version of the library."""
+        return ""
 
     def self_tests_on_open(self, *, by_name: bool) -> bool:
         """Whether to load and self-test both graphs when a bundle is opened. Otherwise each is tested on first use.
@@ -74,16 +105,23 @@ class Runtime(ABC):
         """
         return self.on_gpu or not by_name
 
-    def try_out(self, index: int) -> str | None:
-        """Run y = x + x on the device. Return why that failed, or None."""
-        x = np.array([1, 2], np.float32)
+    def examine(self, index: int) -> Outcome:
+        """Compare a convolution, a transposed convolution and a matrix product on the device with float64."""
         try:
-            result = self.open_onnx(_ADD, index).run({"x": x}, {"y": TensorSpec(x.shape, x.dtype.name)})["y"]
+            graph = self.open_probe(index)
+            try:
+                outputs = graph.run({IMAGE.name: probe_image()}, PROBE_SPECS)
+            finally:
+                graph.close()
         except BcosError as error:
-            return error.message
+            return Outcome(error.message)
         except Exception as error:  # the errors of runtimes have no other common base
-            return f"it failed while running: {error}"
-        return None if result.tolist() == [2, 4] else "it computes wrong results"
+            return Outcome(f"it failed while running: {error}")
+        return judge(outputs)
+
+    def open_probe(self, index: int) -> Graph:
+        """Load the graph of `examine`."""
+        return self.open_onnx(probe_model(), index)
 
     def device_name(self, index: int) -> str:
         """The name of a device, for example "cpu" or "cuda:0"."""
@@ -110,8 +148,14 @@ class Device:
 
 
 def check_device(device: Device) -> str | None:
-    """Return None if the device computes y = x + x correctly, else the reason why it does not."""
-    return device.problem() or device.runtime.try_out(device.index)
+    """Return None if the device computes the products of a network correctly, else the reason why it does not."""
+    return examine_device(device).problem
+
+
+def examine_device(device: Device) -> Outcome:
+    """Compare the products of a network on the device with float64: why it cannot be used, or its precision."""
+    problem = device.problem()
+    return device.runtime.examine(device.index) if problem is None else Outcome(problem)
 
 
 def unavailable(device: str, reason: str) -> DeviceUnavailableError:

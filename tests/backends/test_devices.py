@@ -161,7 +161,7 @@ def test_auto_uses_a_gpu_that_works(monkeypatch: pytest.MonkeyPatch, caplog: pyt
     assert "device auto: cuda:0" in caplog.text
 
 
-class Wrong:
+class Wrong(Graph):
     """A graph whose W(x) is 10 % too large."""
 
     def __init__(self, graph: Graph) -> None:
@@ -206,9 +206,9 @@ def test_auto_skips_a_gpu_whose_session_fails(
         open_backend(small_bundle(), "tensorrt")
 
 
-def test_tensorrt_opens_no_plain_onnx_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorrt_needs_the_shapes_of_a_plain_onnx_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TENSORRT, "problem", lambda index: None)
-    with pytest.raises(DeviceUnavailableError, match="TensorRT runs the graphs of a bundle only"):
+    with pytest.raises(DeviceUnavailableError, match="TensorRT needs the shapes of the inputs"):
         open_graph(small_bundle().predict_graph, Device(TENSORRT))
 
 

@@ -41,7 +41,7 @@ def test_a_driver_that_hangs_or_cannot_be_queried(monkeypatch: pytest.MonkeyPatc
 def test_the_real_probe_runs_and_agrees_with_torch() -> None:
     import torch
 
-    probe_driver.cache_clear()
+    _driver.forget_driver()
     driver = probe_driver()
     assert bool(driver.gpus) == torch.cuda.is_available()
     assert (driver.problem is None) == bool(driver.gpus)
@@ -76,5 +76,5 @@ def test_the_probe_reads_the_answers_of_a_driver(tmp_path: Path, monkeypatch: py
         (tmp_path / "source.c").write_text(source)
         subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / library, tmp_path / "source.c"], check=True)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    driver = ask_driver([sys.executable, "-I", "-c", _driver._PROGRAM])
+    driver = ask_driver([sys.executable, "-I", "-c", _driver.DRIVER_PROGRAM])
     assert driver == Driver(gpus=(A, B), cuda="13.1", version="580.65")

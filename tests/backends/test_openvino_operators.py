@@ -16,9 +16,13 @@ pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="pip insta
 
 TOLERANCE = 2e-5
 PARTS = 8
+FAST = 1
+"""The number of parts in the fast tests. `make test-full` runs all of them."""
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part", [pytest.param(part, marks=[] if part < FAST else [pytest.mark.full]) for part in range(PARTS)]
+)
 def test_every_operator(part: int) -> None:
     """In a child process, because OpenVINO may crash. The output then ends with the name of the case."""
     names = list(CASES)[part::PARTS]

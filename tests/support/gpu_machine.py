@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from bcos_sdk.backends import Driver, Gpu, _driver, probe_driver
-from bcos_sdk.backends.tensorrt import _worker, flavour_problem, flavour_version
+from bcos_sdk.backends import Driver, Gpu, _driver
+from bcos_sdk.backends.tensorrt import PinnedBuffer, _flavours, _worker
 from bcos_sdk.errors import EngineError
 from support.fake_gpu import FakeCuda, FakeTensorRT, cuda_modules, fake_plan
 
@@ -59,7 +59,7 @@ class GpuMachine:
         if job["task"] == "build":
             if self.fails is not None:
                 raise EngineError(self.fails)
-            plan = fake_plan(job["graph"], [job["profile"]])
+            plan = fake_plan(job["graph"], job["profiles"], job.get("channels"))
             with Path(job["plan"]).open("xb") as file:
                 file.write(plan)
             built = {"plan_sha256": hashlib.sha256(plan).hexdigest(), "size": len(plan)}
@@ -77,7 +77,20 @@ def install(monkeypatch: pytest.MonkeyPatch, cache: Path) -> GpuMachine:
     use_driver(monkeypatch, lambda: machine.driver)
     use_worker(monkeypatch, machine.work)
     monkeypatch.setenv("BCOS_SDK_CACHE", str(cache))
+    _watch_host(monkeypatch, machine.cuda)
     return machine
+
+
+def _watch_host(monkeypatch: pytest.MonkeyPatch, cuda: FakeCuda) -> None:
+    """Tell the simulated GPU when the host touches pinned memory."""
+    array = PinnedBuffer.array
+
+    def watched(self: PinnedBuffer, *how: Any) -> Any:
+        made = array(self, *how)
+        cuda.touch(self.address, made.nbytes)
+        return made
+
+    monkeypatch.setattr(PinnedBuffer, "array", watched)
 
 
 def install_empty(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
@@ -97,6 +110,7 @@ def uninstall(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
 def use_driver(monkeypatch: pytest.MonkeyPatch, driver: Callable[[], Driver]) -> None:
     """Let the child process that probes the driver return this driver. Call `forget` when the test ends."""
     monkeypatch.setattr(_driver, "ask_driver", lambda _command: driver())
+    monkeypatch.setattr(_flavours, "may_have_gpu", lambda: False)  # also on a machine that has one
     forget()
 
 
@@ -123,6 +137,5 @@ def intercept_builds(monkeypatch: pytest.MonkeyPatch, work: Callable[[dict[str, 
 
 def forget() -> None:
     """Clear the cached answers about driver and TensorRT."""
-    probe_driver.cache_clear()
-    flavour_version.cache_clear()
-    flavour_problem.cache_clear()
+    _driver.forget_driver()
+    _flavours.forget_flavours()

@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
+from bcos_sdk.backends.tensorrt import engine_source
 from support import walking_windows  # noqa: F401 - fills the table of rules
 from support.walking_layers import RULES, TORCH_TYPES
 
@@ -57,13 +58,14 @@ class Parsed:
         return order
 
 
-def parse(graph: Path) -> Parsed:
-    """Parse the graph with TensorRT into a strongly typed network, as for an engine."""
+def parse(graph: Path, *, for_engine: bool = False, channels: str | None = None) -> Parsed:
+    """Parse the graph with TensorRT into a strongly typed network; with `for_engine`, what engines are built from."""
     trt = _tensorrt()
     builder = trt.Builder(_logger())
     network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
     parser = trt.OnnxParser(network, _logger())
-    if not parser.parse_from_file(str(graph)):
+    contents = graph.read_bytes()
+    if not parser.parse(engine_source(contents, channels) if for_engine else contents, str(graph)):
         problems = "; ".join(str(parser.get_error(index)) for index in range(parser.num_errors))
         raise AssertionError(f"TensorRT does not parse {graph.name}: {problems}")
     return Parsed(network, parser, builder)

@@ -67,6 +67,7 @@ TORCH_TYPES = {
     "INT64": torch.int64,
     "INT32": torch.int32,
     "BOOL": torch.bool,
+    "UINT8": torch.uint8,
 }
 
 

@@ -13,6 +13,9 @@ from torch import Tensor
 
 from support.walking_layers import as_tensor, executes
 
+HALF_TOTALS: list[bool] = []
+"""Not empty: sums of fp16 products have their running total in fp16, as some kernels of TensorRT have."""
+
 
 @executes("MatrixMultiply")
 def matrix_multiply(layer: Any, x: list[Any]) -> Tensor:
@@ -92,5 +95,28 @@ def _steps(layer: Any) -> dict[str, Any]:
 def _summed_in_float(product: Callable[..., Tensor], *operands: Tensor | None, **options: Any) -> Tensor:
     """Multiply and sum fp16 in float32 and round once, as tensor cores do."""
     kept = operands[0].dtype if operands[0] is not None else None
+    if kept == torch.float16 and HALF_TOTALS:
+        return _summed_in_half(product, *operands, **options)
     assert all(operand is None or operand.dtype == kept for operand in operands), "operands of different types"
     return product(*(None if operand is None else operand.float() for operand in operands), **options).to(kept)
+
+
+def _summed_in_half(product: Callable[..., Tensor], *operands: Tensor | None, **options: Any) -> Tensor:
+    """Σ over pieces of 16 products, or of one channel if it has more; the total is rounded to fp16 after each."""
+    x, weight, *bias = operands
+    assert x is not None
+    assert weight is not None
+    assert not any(one is not None for one in bias), "in fp16 graphs the bias is added in float32"
+    total, step, size = torch.zeros(()), 16, x.shape[-1]
+    if product is not torch.matmul:
+        step, size = max(1, 16 // weight[0, 0].numel()), x.shape[1]
+    if options.get("groups", 1) > 1:
+        return product(x.float(), weight.float(), **options).half()
+    for start in range(0, size, step):
+        piece = slice(start, start + step)
+        if product is torch.matmul:
+            pair = x[..., piece], weight[..., piece, :]
+        else:
+            pair = x[:, piece], weight[piece] if product is F.conv_transpose2d else weight[:, piece]
+        total = (total + product(pair[0].float(), pair[1].float(), **options)).half().float()
+    return total.half()

@@ -12,14 +12,14 @@ import numpy as np
 
 from bcos_sdk._telemetry import import_onnxruntime
 from bcos_sdk.backends._forks import keep_in_forked_children
-from bcos_sdk.backends._graph import Arrays, Feed, TensorSpec, batch_size, inference_error
+from bcos_sdk.backends._graph import Arrays, Feed, Graph, TensorSpec, batch_size, inference_error
 
 __all__ = ["BoundGraph", "HostGraph", "SessionGraph"]
 
 _SHAPES_KEPT = 8
 
 
-class SessionGraph(ABC):
+class SessionGraph(Graph, ABC):
     """A graph in a session. Errors of ONNX Runtime become errors of this package."""
 
     def __init__(self, session: Any) -> None:

@@ -18,7 +18,8 @@ from bcos_sdk.backends._driver import gpu_problem
 from bcos_sdk.backends._graph import Graph
 from bcos_sdk.backends._runtime import OpenOptions, Runtime, unavailable
 from bcos_sdk.backends.onnxruntime._graph import BoundGraph, HostGraph
-from bcos_sdk.bundle import Bundle, external_tensors, release_pages
+from bcos_sdk.bundle import Bundle, InputShapes, external_tensors, release_pages
+from bcos_sdk.contract import GraphPrecision
 from bcos_sdk.errors import BcosError, BundleError
 
 __all__ = ["CPU", "CUDA", "RECORD_ASSIGNMENT"]
@@ -61,7 +62,14 @@ class SessionRuntime(Runtime):
         return self.graph_of(session, index)
 
     @override
-    def open_onnx(self, source: Path | bytes, index: int, *, threads: int | None = None) -> Graph:
+    def open_onnx(
+        self,
+        source: Path | bytes,
+        index: int,
+        *,
+        threads: int | None = None,
+        shapes: InputShapes | None = None,
+    ) -> Graph:
         return self.graph_of(self.open_session(source, index, threads=threads), index)
 
     def open_session(
@@ -154,6 +162,17 @@ class CudaRuntime(SessionRuntime):
     name = "cuda"
     on_gpu = True
     provider = "CUDAExecutionProvider"
+    # Its convolutions try again with TF32, in silence, if cuDNN has no plan without tensor cores.
+    may_use_tf32_unasked = True
+
+    @override
+    def tf32_choices(self, precision: GraphPrecision, *, asked: bool) -> tuple[bool, ...]:
+        """Allow TF32 for fp16 first: ONNX Runtime's option takes the tensor cores from products of every type.
+
+        Products of float32 in such a graph are then rounded to 11 bits, as those of fp16 are. If that is too much for
+        the self-test, the graph runs without tensor cores.
+        """
+        return (True, False) if precision == "fp16" and not asked else (asked,)
 
     @override
     def problem(self, index: int) -> str | None:

@@ -11,13 +11,13 @@ import numpy as np
 
 from bcos_sdk._telemetry import import_openvino
 from bcos_sdk.backends._forks import keep_in_forked_children
-from bcos_sdk.backends._graph import Arrays, Feed, TensorSpec, batch_size, inference_error, is_out_of_memory
+from bcos_sdk.backends._graph import Arrays, Feed, Graph, TensorSpec, batch_size, inference_error, is_out_of_memory
 from bcos_sdk.backends._runtime import unavailable
 from bcos_sdk.backends.openvino._rewrite import rewrite
 from bcos_sdk.bundle import move_external_data, release_pages
 from bcos_sdk.errors import BcosError, BundleError, ClientClosedError, InferenceError, OutOfMemoryError
 
-__all__ = ["DEVICE", "OpenvinoGraph", "images_per_run"]
+__all__ = ["DEVICE", "OpenvinoGraph", "images_per_run", "most_images_per_run", "powers_of_two"]
 
 DEVICE = "openvino"
 
@@ -37,7 +37,7 @@ _SOURCE_LINES = ("Exception from ", "Check '")
 _UNKNOWN_OPERATOR = ("OpConversionFailure", "does not support the following ONNX operations")
 
 
-class OpenvinoGraph:
+class OpenvinoGraph(Graph):
     """A graph that is compiled for a few images, and runs larger batches in parts.
 
     For a fixed batch size OpenVINO fuses operators that it does not fuse for a dynamic one, and parts need less memory
@@ -59,7 +59,7 @@ class OpenvinoGraph:
         self._name = name or (graph.name if isinstance(graph, Path) else "the graph")
         self._weights = weights  # OpenVINO does not copy them
         self._threads = threads
-        self._images_per_run = images_per_run(threads or _cores()) if in_parts else None
+        self._images_per_run = most_images_per_run(threads) if in_parts else None
         self._requests: dict[_Sizes, Any] = {}
         self._running: Any = None
         self._stopped = False
@@ -187,6 +187,16 @@ class OpenvinoGraph:
 def images_per_run(threads: int) -> int:
     """The number of images in one run. It is a power of two, so that few sizes have to be compiled."""
     return _power_of_two(min(max(1, threads // _THREADS_PER_IMAGE), _MOST_IMAGES_PER_RUN))
+
+
+def most_images_per_run(threads: int | None) -> int:
+    """The number of images in one run; without a number of threads, for all cores."""
+    return images_per_run(threads or _cores())
+
+
+def powers_of_two(largest: int) -> tuple[int, ...]:
+    """1, 2, 4, … up to `largest`: the sizes of parts."""
+    return tuple(1 << power for power in range(largest.bit_length()))
 
 
 def _power_of_two(number: int) -> int:

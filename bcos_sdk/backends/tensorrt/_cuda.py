@@ -1,8 +1,10 @@
-"""The part of CUDA that a client needs: memory on the GPU, pinned memory on the host, streams."""
+"""The part of CUDA that a client needs: memory on the GPU, pinned memory on the host, streams and events."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -18,17 +20,29 @@ Array = npt.NDArray[Any]
 
 
 class Cuda:
-    """One GPU through `cuda.bindings`. CUDA selects a GPU per thread, so each thread must call `enter` first."""
+    """One GPU through `cuda.bindings`. CUDA selects a GPU per thread, so calls are made inside `selected`."""
 
     def __init__(self, index: int) -> None:
         require("cuda.bindings", purpose="Using a GPU")
         self._runtime: Any = import_module("cuda.bindings.runtime")
-        self._index = index
-        self.enter()
+        self.index = index
+        with self.selected():  # fails now if the GPU does not work
+            pass
 
-    def enter(self) -> None:
-        """Select this GPU for the calling thread."""
-        self._call("cudaSetDevice", self._index)
+    def select(self) -> None:
+        """Select this GPU for the calling thread, for as long as the thread lives."""
+        self._call("cudaSetDevice", self.index)
+
+    @contextlib.contextmanager
+    def selected(self) -> Iterator[None]:
+        """Select this GPU for the calling thread, and afterwards again the GPU that the thread had selected before."""
+        before = int(self._call("cudaGetDevice"))
+        self.select()
+        try:
+            yield
+        finally:
+            if before != self.index:
+                self._call("cudaSetDevice", before)
 
     def allocate(self, size: int) -> int:
         """Allocate `size` bytes on the GPU and return their address."""
@@ -51,6 +65,24 @@ class Cuda:
     def free_stream(self, stream: int) -> None:
         self._call("cudaStreamDestroy", stream)
 
+    def new_event(self) -> int:
+        return int(self._call("cudaEventCreateWithFlags", self._runtime.cudaEventDisableTiming))
+
+    def free_event(self, event: int) -> None:
+        self._call("cudaEventDestroy", event)
+
+    def record(self, event: int, stream: int) -> None:
+        """Let the event stand for all work that is queued on the stream now."""
+        self._call("cudaEventRecord", event, stream)
+
+    def wait_for_event(self, stream: int, event: int) -> None:
+        """Let work that is queued on the stream from now on wait for the event. Does not block."""
+        self._call("cudaStreamWaitEvent", stream, event, 0)
+
+    def wait_for_host(self, event: int) -> None:
+        """Block until the work that the event stands for is done."""
+        self._call("cudaEventSynchronize", event)
+
     def upload(self, device: int, host: int, size: int, stream: int) -> None:
         """Queue a copy from pinned memory to the GPU."""
         self._call("cudaMemcpyAsync", device, host, size, self._runtime.cudaMemcpyKind.cudaMemcpyHostToDevice, stream)
@@ -58,6 +90,34 @@ class Cuda:
     def download(self, host: int, device: int, size: int, stream: int) -> None:
         """Queue a copy from the GPU to pinned memory."""
         self._call("cudaMemcpyAsync", host, device, size, self._runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost, stream)
+
+    def capture(self, stream: int, queue: Callable[[], bool]) -> int:
+        """Record what `queue` queues on the stream, without running it, and return it as a graph that can be launched.
+
+        An error leaves the stream as it was.
+        """
+        mode = self._runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
+        self._call("cudaStreamBeginCapture", stream, mode)
+        queued, recorded = False, None
+        try:
+            queued = queue()
+        finally:
+            with contextlib.suppress(BcosError):  # the capture was invalidated, and has ended
+                recorded = self._call("cudaStreamEndCapture", stream)
+        try:
+            if not queued or recorded is None:
+                raise InferenceError("TensorRT cannot be captured on a stream")
+            return int(self._call("cudaGraphInstantiate", recorded, 0))
+        finally:
+            if recorded is not None:
+                self._call("cudaGraphDestroy", recorded)
+
+    def launch(self, graph: int, stream: int) -> None:
+        """Queue a captured graph."""
+        self._call("cudaGraphLaunch", graph, stream)
+
+    def free_graph(self, graph: int) -> None:
+        self._call("cudaGraphExecDestroy", graph)
 
     def wait(self, stream: int) -> None:
         """Block until the stream has done all queued work."""

@@ -3,112 +3,259 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from functools import cache
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bcos_sdk._logs import log
 from bcos_sdk.backends._forks import keep_in_forked_children
-from bcos_sdk.backends._graph import Arrays, Feed, TensorSpec
+from bcos_sdk.backends._graph import Arrays, Feed, Graph, TensorSpec, batch_size
+from bcos_sdk.backends._pixel_input import ENCODED, PIXELS, blank_image
 from bcos_sdk.backends.tensorrt._cache import Engine
 from bcos_sdk.backends.tensorrt._cuda import Buffer, Cuda, PinnedBuffer
+from bcos_sdk.backends.tensorrt._execution import Execution, GraphedExecution, Profile, Shape, scratch_size
+from bcos_sdk.backends.tensorrt._messages import native_logger, new_recorder
+from bcos_sdk.backends.tensorrt._runtime_cache import RuntimeCache
+from bcos_sdk.backends.tensorrt._slot import Outputs, Slot, Streams
 from bcos_sdk.contract import IMAGE
-from bcos_sdk.errors import BcosError, EngineError, InferenceError
+from bcos_sdk.errors import BcosError, EngineError, InferenceError, OutOfMemoryError
 
-__all__ = ["EngineGraph", "Profile", "choose_profile", "logger_for"]
+__all__ = ["EngineGraph"]
 
-_LEAST = 256  # bytes of scratch memory: TensorRT requires an address even for 0 bytes
-Shape: TypeAlias = tuple[int, ...]
-Profile: TypeAlias = dict[str, tuple[Shape, Shape]]
-"""The smallest and the largest shape of each input."""
+_SLOTS = 2
+_MOST_GRAPHED = 8
+"""Contexts with CUDA graphs that are kept: one for each slot and set of shapes."""
 
 
-class EngineGraph:
-    """One execution context on one stream, with buffers on GPU and host that are reused.
+class EngineGraph(Graph):
+    """One execution context with two slots of buffers, which are reused. With CUDA graphs there are several contexts.
 
-    A call copies the inputs to pinned memory, queues upload, computation and download on the stream, and waits once.
+    A run copies its inputs to pinned memory and queues upload, computation and download on three streams. The next run
+    is queued in the other slot while the GPU works. Events order the steps of a run. Runs compute one after another.
     """
 
-    def __init__(self, engine: Engine, cuda: Cuda, name: str) -> None:
+    def __init__(self, engine: Engine, cuda: Cuda, name: str, *, cuda_graphs: bool = False) -> None:
         self._trt: Any = import_module(engine.record.key.flavour)
         self._cuda = cuda
         self._name = name
-        self._logger = logger_for(self._trt)
+        self._errors = new_recorder(self._trt)
+        self._freed = False
+        self._cuda_graphs = cuda_graphs
+        with cuda.selected():
+            self._open(engine)
+        keep_in_forked_children(self)
+
+    def _open(self, engine: Engine) -> None:
         try:
-            self._load(engine.plan)
-        except (TypeError, RuntimeError) as error:  # the bindings raise these for a null pointer
-            raise EngineError(f"TensorRT cannot load the engine of {name}: {error}", source=name) from error
+            self._load(engine)
+        except (MemoryError, TypeError, RuntimeError) as error:  # the bindings raise the last two for a null pointer
+            raise self._load_error(error) from error
+        cuda = self._cuda
         names = [self._engine.get_tensor_name(place) for place in range(self._engine.num_io_tensors)]
+        on_host = [one for one in names if self._engine.get_tensor_location(one) != self._trt.TensorLocation.DEVICE]
+        if on_host:  # a buffer on the GPU would be read by the CPU, which crashes the process
+            raise EngineError(
+                f"the engine of {self._name} reads or writes {', '.join(on_host)} on the host, expected on the GPU",
+                source=self._name,
+            )
         inputs = [one for one in names if self._engine.get_tensor_mode(one) == self._trt.TensorIOMode.INPUT]
         self._outputs = [one for one in names if one not in inputs]
         self._dtypes = {one: np.dtype(self._trt.nptype(self._engine.get_tensor_dtype(one))) for one in names}
         self._profiles = [self._profile(place, inputs) for place in range(self._engine.num_optimization_profiles)]
-        self._active = 0
-        self._device = {one: Buffer(cuda) for one in names}
-        self._host = {one: PinnedBuffer(cuda) for one in names}
+        both = {PIXELS, ENCODED} <= set(inputs)
+        self._blanks = {one: self._blank(one) for one in (PIXELS, ENCODED)} if both else {}
+        self._blank_buffers = {one: Buffer(cuda) for one in self._blanks}
         self._scratch = Buffer(cuda)
-        self._stream = cuda.new_stream()
-        keep_in_forked_children(self)
+        self._streams = Streams(cuda)
+        self._slots = [Slot(cuda, self._streams, names) for _ in range(_SLOTS)]
+        self._runs: list[_Run] = []
+        self._execution = Execution(self._context, self._profiles, self._name, self._streams.compute, cuda)
+        self._graphed: OrderedDict[object, GraphedExecution] = OrderedDict()
 
-    def _load(self, plan: bytes) -> None:
-        self._runtime: Any = self._trt.Runtime(self._logger)
-        self._engine: Any = self._runtime.deserialize_cuda_engine(plan)
-        # Scratch memory is allocated for the shapes of each call. Memory for the largest batch with the most targets
-        # would be many times as much.
-        strategy = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
-        self._context: Any = None if self._engine is None else self._engine.create_execution_context(strategy)
+    def _load(self, engine: Engine) -> None:
+        self._runtime: Any = self._trt.Runtime(native_logger(self._trt))
+        self._runtime.error_recorder = self._errors
+        self._engine: Any = self._runtime.deserialize_cuda_engine(engine.plan)
+        self._context: Any = None
+        self._kernels: RuntimeCache | None = None
+        if self._engine is not None:
+            # Scratch memory is allocated for the shapes of each call. Memory for the largest batch with the most
+            # targets would be many times as much.
+            self._how: Any = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
+            if engine.record.key.flavour == "tensorrt_rtx":
+                self._kernels = RuntimeCache(
+                    self._trt, self._engine, engine.record, self._cuda.index, cuda_graphs=self._cuda_graphs
+                )
+                self._how = self._kernels.config
+            self._context = self._engine.create_execution_context(self._how)
         if self._context is None:
-            raise EngineError(
-                f"TensorRT cannot load the engine of {self._name}: {self._logger.last_error}", source=self._name
+            raise self._load_error()
+
+    def _load_error(self, error: Exception | None = None) -> BcosError:
+        """Out of memory is no reason to build the engine again: the new one would not fit either."""
+        reason = self._errors.last_error if error is None or self._errors.codes else str(error)
+        message = f"TensorRT cannot load the engine of {self._name}: {reason}"
+        if isinstance(error, MemoryError) or self._errors.out_of_memory():
+            return OutOfMemoryError(
+                message,
+                source=self._name,
+                hint="Free memory of the GPU: other processes, or other clients of this process, use it.",
             )
+        return EngineError(message, source=self._name)
 
     def run(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> Arrays:
-        """Return the outputs. A batch that is larger than the engine accepts runs in parts."""
-        self._cuda.enter()
-        largest = max(profile[IMAGE.name][1][0] for profile in self._profiles)
-        batch = len(feed[IMAGE.name])
-        parts = [
-            self._run({name: array[start : start + largest] for name, array in feed.items()}, outputs)
-            for start in range(0, batch, largest)
-        ]
+        """Return the outputs. A batch that is larger than the engine accepts runs in parts, two of them at a time."""
+        largest, batch = self._largest_batch(), batch_size(feed)
+        with self._cuda.selected():
+            runs = [
+                self._start({name: array[start : start + largest] for name, array in feed.items()}, outputs)
+                for start in range(0, batch, largest)
+            ]
+            parts = [run.finish() for run in runs]
         return (
             parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in outputs}
         )
+
+    def start(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> Callable[[], Arrays]:
+        """Queue a run. A third run waits for the first one."""
+        if batch_size(feed) > self._largest_batch():
+            return super().start(feed, outputs)
+        with self._cuda.selected():
+            run = self._start(feed, outputs)
+
+        def finish() -> Arrays:
+            with self._cuda.selected():
+                return run.finish()
+
+        return finish
+
+    def _largest_batch(self) -> int:
+        return max(shapes[1][0] for profile in self._profiles for shapes in profile.values())
+
+    def _start(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> _Run:
+        self._runs = [run for run in self._runs if not run.finished]
+        if len(self._runs) == _SLOTS:
+            self._runs.pop(0).finish()  # its outputs leave the slot
+        used = [run.slot for run in self._runs]
+        slot = next(slot for slot in self._slots if slot not in used)
+        try:
+            run = self._queue(slot, feed, outputs)
+        except BaseException:
+            with contextlib.suppress(BcosError):  # nothing may be in flight when the slot is used again
+                self._streams.wait()
+            raise
+        self._runs.append(run)
+        return run
 
     def stop(self) -> None:
         """Does nothing: CUDA cannot end work that is on a stream."""
 
     def close(self) -> None:
         """Free the memory and the stream. Errors are ignored: after a fatal CUDA error every call fails."""
-        self._context = self._engine = self._runtime = None
-        with contextlib.suppress(BcosError):
-            self._cuda.enter()
-        for buffer in (*self._device.values(), *self._host.values(), self._scratch):
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(BcosError):
+                stack.enter_context(_suppressing(self._cuda.selected()))
+            with contextlib.suppress(BcosError):
+                self._streams.wait()
+            for execution in (self._execution, *self._graphed.values()):
+                execution.free()
+            self._graphed.clear()
+            self._context = self._kernels = self._engine = self._runtime = self._how = None
+            self._free()
+
+    def _free(self) -> None:
+        for slot in self._slots:
+            slot.free()
+        for buffer in (*self._blank_buffers.values(), self._scratch):
             with contextlib.suppress(BcosError):
                 buffer.release()
-        if self._stream:
-            stream, self._stream = self._stream, 0
-            with contextlib.suppress(BcosError):
-                self._cuda.free_stream(stream)
+        if not self._freed:
+            self._streams.free()
+        self._freed = True
 
-    def _run(self, feed: Arrays, outputs: Mapping[str, TensorSpec]) -> Arrays:
-        shapes = {name: array.shape for name, array in feed.items()}
-        self._choose_profile(shapes)
-        for name, array in feed.items():
-            self._upload(name, array)
-        results = {name: self._bind_output(name) for name in self._outputs}
-        size = max(_LEAST, int(self._context.update_device_memory_size_for_shapes()))
-        self._context.set_device_memory(self._scratch.reserve(size), self._scratch.size)
-        if not self._context.execute_async_v3(self._stream):
-            raise InferenceError(f"TensorRT cannot run {self._name} on {shapes}: {self._logger.last_error}")
-        arrays = {name: self._download(name, results[name], spec) for name, spec in outputs.items()}
-        self._cuda.wait(self._stream)
-        # Copied, because the next call overwrites the pinned memory.
-        return {name: array.copy() for name, array in arrays.items()}
+    def _queue(self, slot: Slot, feed: Feed, outputs: Mapping[str, TensorSpec]) -> _Run:
+        feed = self._inputs_of(feed)
+        blanks = {name: self._blanks[name].shape for name in self._blanks if name not in feed}
+        shapes = {name: array.shape for name, array in feed.items()} | blanks
+        addresses = {name: slot.upload(name, array, self._dtypes[name]) for name, array in feed.items()}
+        addresses |= {name: self._blank_address(name) for name in blanks}
+        execution = self._execution_for(slot, shapes)
+        execution.bind_inputs(shapes, addresses)
+        results = {name: execution.shape_of(name) for name in self._outputs}
+        wanted = {name: self._checked(name, results[name], spec) for name, spec in outputs.items()}
+        # TensorRT writes every output, whether it is requested or not.
+        sizes = {name: math.prod(shape) * self._dtypes[name].itemsize for name, shape in results.items()}
+        execution.bind_outputs({name: slot.device[name].reserve(size) for name, size in sizes.items()})
+        self._reserve_scratch(execution, shapes)
+        slot.compute_after_uploads()
+        if not execution.start():
+            raise self._run_error(f"TensorRT cannot run {self._name} on {shapes}")
+        slot.download(wanted)
+        return _Run(slot, wanted, lambda: self._save_kernels(shapes))
+
+    def _execution_for(self, slot: Slot, shapes: Mapping[str, Shape]) -> Execution:
+        if not self._cuda_graphs:
+            return self._execution
+        key = self._slots.index(slot), tuple(sorted(shapes.items()))
+        if key in self._graphed:
+            self._graphed.move_to_end(key)
+            return self._graphed[key]
+        while len(self._graphed) >= _MOST_GRAPHED:
+            self._graphed.popitem(last=False)[1].free()
+        context = self._engine.create_execution_context(self._how)
+        if context is None:
+            raise self._run_error(f"TensorRT cannot make another context for {self._name}")
+        captures = self._kernels is None  # TensorRT for RTX does it by itself
+        how = context, self._profiles, self._name, self._streams.compute, self._cuda
+        made = self._graphed[key] = GraphedExecution(*how, captures=captures)
+        return made
+
+    def _save_kernels(self, shapes: Mapping[str, Shape]) -> None:
+        if self._kernels is not None:
+            self._kernels.save_after(shapes)
+
+    def _reserve_scratch(self, execution: Execution, shapes: Mapping[str, Shape]) -> None:
+        """All runs share the scratch memory, because they compute one after another."""
+        size = scratch_size(execution.scratch_needed(), int(self._engine.device_memory_size_v2))
+        if size is None:
+            raise self._run_error(f"TensorRT cannot plan the memory of {self._name} for {dict(shapes)}")
+        if size > self._scratch.size:
+            self._cuda.wait(self._streams.compute)  # a run may be using what is freed now
+        execution.bind_scratch(self._scratch.reserve(size), self._scratch.size)
+
+    def _inputs_of(self, feed: Feed) -> Feed:
+        """Name the images as the engine does, if it takes pixels."""
+        if not self._blanks or IMAGE.name not in feed:
+            return feed
+        renamed = PIXELS if feed[IMAGE.name].dtype == np.uint8 else ENCODED
+        return {renamed if name == IMAGE.name else name: array for name, array in feed.items()}
+
+    def _blank_address(self, name: str) -> int:
+        """The blank image for the input that has no images in this run. It stays on the GPU."""
+        blank, buffer = self._blanks[name], self._blank_buffers[name]
+        if not buffer.size:
+            pinned = PinnedBuffer(self._cuda)
+            try:
+                np.copyto(pinned.array(blank.shape, blank.dtype), blank)
+                self._cuda.upload(buffer.reserve(blank.nbytes), pinned.address, blank.nbytes, self._streams.compute)
+                self._cuda.wait(self._streams.compute)
+            finally:
+                pinned.release()
+        return buffer.address
+
+    def _run_error(self, message: str) -> BcosError:
+        text = f"{message}: {self._errors.last_error}"
+        error = OutOfMemoryError(text) if self._errors.out_of_memory() else InferenceError(text)
+        self._errors.clear()  # what is reported from now on belongs to later runs
+        return error
+
+    def _blank(self, name: str) -> npt.NDArray[Any]:
+        _smallest, largest = self._profiles[0][name]
+        return blank_image(name, largest[1:])
 
     def _profile(self, place: int, inputs: list[str]) -> Profile:
         ranges: Profile = {}
@@ -117,76 +264,39 @@ class EngineGraph:
             ranges[name] = tuple(smallest), tuple(largest)
         return ranges
 
-    def _choose_profile(self, shapes: Mapping[str, Shape]) -> None:
-        place = choose_profile(self._profiles, shapes)
-        if place is None:
-            raise InferenceError(
-                f"the engine of {self._name} has no profile for {dict(shapes)}", hint="Request fewer targets."
-            )
-        if place != self._active:
-            if not self._context.set_optimization_profile_async(place, self._stream):
-                raise InferenceError(f"TensorRT cannot select profile {place} of {self._name}")
-            self._active = place
-
-    def _upload(self, name: str, array: npt.NDArray[Any]) -> None:
-        dtype = self._dtypes[name]
-        staged = self._host[name].array(array.shape, dtype)
-        np.copyto(staged, array, casting="safe")
-        if not self._context.set_input_shape(name, array.shape):
-            raise InferenceError(f"TensorRT does not accept {name} of shape {array.shape} for {self._name}")
-        address = self._device[name].reserve(staged.nbytes)
-        self._context.set_tensor_address(name, address)
-        self._cuda.upload(address, self._host[name].address, staged.nbytes, self._stream)
-
-    def _bind_output(self, name: str) -> Shape:
-        """Bind a buffer to an output. TensorRT writes every output, whether it is requested or not."""
-        shape = tuple(self._context.get_tensor_shape(name))
-        size = int(np.prod(shape)) * self._dtypes[name].itemsize
-        self._context.set_tensor_address(name, self._device[name].reserve(size))
-        return shape
-
-    def _download(self, name: str, shape: Shape, expected: TensorSpec) -> npt.NDArray[Any]:
+    def _checked(self, name: str, shape: Shape, expected: TensorSpec) -> tuple[Shape, np.dtype[Any]]:
         dtype = self._dtypes[name]
         if shape[1:] != expected.shape[1:] or dtype != expected.dtype:
             raise InferenceError(f"{name} of {self._name} is {dtype}{list(shape)}, expected {expected}")
-        array = self._host[name].array(shape, dtype)
-        self._cuda.download(self._host[name].address, self._device[name].address, array.nbytes, self._stream)
-        return array
+        return shape, dtype
 
 
-def choose_profile(profiles: list[Profile], shapes: Mapping[str, Shape]) -> int | None:
-    """Return the profile with the smallest maximum batch among those that accept the shapes; None if none does."""
+class _Run:
+    """A run that was queued. Its outputs are fetched once."""
 
-    def accepts(profile: Profile) -> bool:
-        return all(
-            len(shape) == len(profile[name][0])
-            and all(
-                low <= side <= high for low, side, high in zip(profile[name][0], shape, profile[name][1], strict=True)
-            )
-            for name, shape in shapes.items()
-        )
+    def __init__(self, slot: Slot, outputs: Outputs, after: Callable[[], None]) -> None:
+        self.slot = slot
+        self._outputs, self._after = outputs, after
+        self._arrays: Arrays | None = None
 
-    fitting = [place for place, profile in enumerate(profiles) if accepts(profile)]
-    return min(fitting, key=lambda place: profiles[place][IMAGE.name][1][0], default=None)
+    @property
+    def finished(self) -> bool:
+        return self._arrays is not None
+
+    def finish(self) -> Arrays:
+        """Wait for the run and return its outputs."""
+        if self._arrays is None:
+            self._arrays = self.slot.results(self._outputs)
+            self._after()
+        return self._arrays
 
 
-@cache
-def logger_for(trt: Any) -> Any:
-    """Return the logger for a TensorRT module, with `last_error`. It writes to this package's log.
-
-    TensorRT's own logger writes to stdout. TensorRT accepts only one logger per process, so it is created once.
-    """
-
-    class Logger(trt.ILogger):  # type: ignore[misc]
-        def __init__(self) -> None:
-            trt.ILogger.__init__(self)
-            self.last_error = "TensorRT gave no reason"
-
-        def log(self, severity: Any, message: str) -> None:
-            if severity in (trt.ILogger.INTERNAL_ERROR, trt.ILogger.ERROR):
-                self.last_error = message
-                log.error("TensorRT: %s", message)
-            elif severity == trt.ILogger.WARNING:
-                log.warning("TensorRT: %s", message)
-
-    return Logger()
+@contextlib.contextmanager
+def _suppressing(context: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+    """Enter the context as usual. Errors of this package on leaving it are ignored."""
+    context.__enter__()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(BcosError):
+            context.__exit__(None, None, None)

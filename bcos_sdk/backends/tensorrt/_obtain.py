@@ -7,11 +7,12 @@ from pathlib import Path
 
 from bcos_sdk._logs import log
 from bcos_sdk.backends._driver import probe_driver
+from bcos_sdk.backends._pixel_input import pixel_encoding, pixel_shapes
 from bcos_sdk.backends.tensorrt._build import build_once
 from bcos_sdk.backends.tensorrt._cache import NO_ENGINE, Accept, Engine, accept_own, cached_engines, find_engine
 from bcos_sdk.backends.tensorrt._flavours import CAPABILITIES, Flavour, choose_flavour, flavour_version
 from bcos_sdk.backends.tensorrt._record import EngineKey, EngineRecord
-from bcos_sdk.bundle import Bundle
+from bcos_sdk.bundle import Bundle, InputShapes
 from bcos_sdk.errors import EngineError, OutputError
 
 __all__ = ["build_engines", "key_for_gpu", "obtain_engine"]
@@ -32,7 +33,7 @@ def build_engines(
     flavour = choose_flavour(compute_capabilities, bundle.manifest.precision)
     capabilities = tuple(sorted(set(compute_capabilities), key=CAPABILITIES.index))
     built = []
-    for graph in (bundle.predict_graph, bundle.explain_graph):
+    for graph in bundle.engine_graphs:
         if capabilities:
             key, gpu = _key(bundle, graph, flavour, capabilities, tf32=tf32), None
         else:
@@ -66,7 +67,11 @@ def obtain_engine(
     if isinstance(found, Engine):
         return found
     if not build:
-        raise EngineError(f"no engine of {graph.name} fits this GPU, and building one would take minutes: {found}")
+        raise EngineError(
+            f"no engine of {graph.name} fits this GPU, and building one would take minutes: {found}",
+            source=graph.name,
+            hint='device="auto" builds none. Use device="tensorrt", which builds it, or `bcos-sdk export MODEL --trt`.',
+        )
     log.warning("building a TensorRT engine of %s, which takes minutes: %s", graph.name, found)
     try:
         return build_once(bundle, graph, keys[0], cached_engines(), gpu, _own(accept))
@@ -93,13 +98,28 @@ def _own(accept: Accept) -> Accept:
 
 def _key(bundle: Bundle, graph: Path, flavour: Flavour, capabilities: tuple[str, ...], *, tf32: bool) -> EngineKey:
     manifest = bundle.manifest
+    channels, shapes = manifest.input.channels, bundle.input_shapes(graph)
+    encoding = pixel_encoding(channels)
+    if encoding is not None:
+        shapes = pixel_shapes(shapes, encoding)
     return EngineKey(
         graph_sha256=manifest.files[graph.relative_to(bundle.path).as_posix()].sha256,
         weights_sha256=manifest.files[manifest.weights].sha256,
         precision=manifest.precision,
         tf32=tf32,
-        profile=bundle.input_shapes(graph),
+        channels=channels,
+        profiles=_profiles(shapes, flavour),
         flavour=flavour,
         version=flavour_version(flavour),
         compute_capabilities=capabilities,
     )
+
+
+def _profiles(shapes: InputShapes, flavour: Flavour) -> tuple[InputShapes, ...]:
+    """All shapes, and for `tensorrt` one image with one target apart: it chooses kernels for one shape of each profile.
+
+    TensorRT for RTX chooses kernels when it sees the shapes of a run, and a second profile would double the plan.
+    """
+    if flavour == "tensorrt_rtx":
+        return (shapes,)
+    return {name: (smallest, smallest, smallest) for name, (smallest, _, _) in shapes.items()}, shapes

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt
 from bcos_sdk.backends.tensorrt._flavours import Flavour
 from bcos_sdk.bundle import InputShapes
 
-__all__ = ["EngineKey", "EngineRecord"]
+__all__ = ["CacheRecord", "EngineKey", "EngineRecord", "SealedRecord"]
 
-RECIPE = 1
+RECIPE = 3
 """Increase it when the worker builds a different engine from the same key."""
 _MEANING = {
     "recipe": "build recipe",
@@ -21,7 +21,8 @@ _MEANING = {
     "weights_sha256": "weights",
     "precision": "precision",
     "tf32": "use of TF32",
-    "profile": "shapes",
+    "channels": "encoding of pixels",
+    "profiles": "shapes",
     "flavour": "TensorRT",
     "version": "TensorRT version",
     "gpu": "GPU",
@@ -42,7 +43,10 @@ class EngineKey(_Record):
     weights_sha256: str
     precision: str
     tf32: bool
-    profile: InputShapes
+    channels: str | None = None
+    """How the engine encodes pixels, as the manifest names it; None: it takes encoded images only."""
+    profiles: tuple[InputShapes, ...]
+    """The ranges of shapes that it is tuned for."""
     flavour: Flavour
     version: str
     compute_capabilities: tuple[str, ...]
@@ -70,7 +74,28 @@ class EngineKey(_Record):
         return reasons
 
 
-class EngineRecord(_Record):
+class SealedRecord(_Record):
+    """A record with a seal, which proves to the user who wrote it that it is theirs. It means nothing to others."""
+
+    seal: str = ""
+
+
+class CacheRecord(SealedRecord):
+    """What a runtime cache of TensorRT for RTX depends on, and its hash and size; written as JSON beside it."""
+
+    plan_sha256: str
+    gpu: str
+    driver: str
+    sha256: str
+    size: NonNegativeInt
+
+    def stem(self, graph: str) -> str:
+        """The name of the cache's files."""
+        key = json.dumps([self.plan_sha256, self.gpu, self.driver])
+        return f"{graph}.kernels.{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+
+class EngineRecord(SealedRecord):
     """Key, hash, size, build time, peak memory and seal of a plan, written as JSON beside it."""
 
     key: EngineKey
@@ -78,8 +103,6 @@ class EngineRecord(_Record):
     size: NonNegativeInt
     seconds: NonNegativeFloat
     peak_memory: NonNegativeInt | None
-    seal: str = ""
-    """Proves to the user who built the plan that it is theirs. It means nothing to others."""
 
 
 def _differs(what: str, have: Any, want: Any) -> str:
@@ -87,5 +110,5 @@ def _differs(what: str, have: Any, want: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value) if isinstance(value, dict) else str(value)
+    text = json.dumps(value) if isinstance(value, (dict, tuple)) else str(value)
     return f"{text[:8]}…" if len(text) == 64 else text

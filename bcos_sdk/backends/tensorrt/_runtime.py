@@ -7,16 +7,26 @@ from pathlib import Path
 from typing_extensions import override
 
 from bcos_sdk._logs import log
-from bcos_sdk.backends._driver import gpu_problem
+from bcos_sdk.backends._driver import gpu_problem, probe_driver
 from bcos_sdk.backends._graph import Graph
+from bcos_sdk.backends._probe import probe_image, probe_model
 from bcos_sdk.backends._runtime import OpenOptions, Runtime, unavailable
 from bcos_sdk.backends.tensorrt._cache import accept_all, accept_own
 from bcos_sdk.backends.tensorrt._cuda import Cuda
-from bcos_sdk.backends.tensorrt._flavours import flavour_problem, installed_flavours
+from bcos_sdk.backends.tensorrt._flavours import (
+    HALF_ONLY,
+    Flavour,
+    flavour_problem,
+    flavours_for,
+    installed_flavours,
+    look_at_gpu,
+)
 from bcos_sdk.backends.tensorrt._graph import EngineGraph
+from bcos_sdk.backends.tensorrt._model import open_model
 from bcos_sdk.backends.tensorrt._obtain import key_for_gpu, obtain_engine
 from bcos_sdk.backends.tensorrt._record import EngineKey, EngineRecord
-from bcos_sdk.bundle import Bundle
+from bcos_sdk.bundle import Bundle, InputShapes
+from bcos_sdk.contract import IMAGE
 from bcos_sdk.errors import EngineError
 
 __all__ = ["TENSORRT"]
@@ -27,18 +37,24 @@ class TensorrtRuntime(Runtime):
 
     name = "tensorrt"
     on_gpu = True
+    takes_pixels = True
+    wide_batches = True
+    overlaps_runs = True
+    captures_graphs = True
 
     @override
     def problem(self, index: int) -> str | None:
         if not installed_flavours():
             return "TensorRT is not installed; pip install 'bcos-sdk[trt]' or 'bcos-sdk[trt-rtx]'"
+        look_at_gpu(index)
         # The flavours come last: without a driver TensorRT may crash, even in its child process.
         return gpu_problem(index) or _flavours_problem(index)
 
     @override
-    def try_out(self, index: int) -> str | None:
-        """Return None: `problem` tests TensorRT in a child process, and building an engine for x + x takes long."""
-        return None
+    def open_probe(self, index: int) -> Graph:
+        """Build an engine of the probe, which takes seconds, and load it."""
+        shape = probe_image().shape
+        return open_model(probe_model(), {IMAGE.name: (shape, shape, shape)}, self._first_flavour(index), index)
 
     @override
     def open_graph(self, graph: Path, bundle: Bundle, index: int, options: OpenOptions) -> Graph:
@@ -49,11 +65,11 @@ class TensorrtRuntime(Runtime):
         """
         keys = _keys(bundle, graph, index, tf32=options.tf32)
         if not keys:
-            raise unavailable(self.device_name(index), "no installed TensorRT supports this GPU")
+            raise unavailable(self.device_name(index), _no_flavour(bundle.manifest.precision, index))
         accept = accept_all if options.trust_engines else _accept_own
         engine = obtain_engine(bundle, graph, keys, index, accept, build=options.by_name)
         try:
-            return EngineGraph(engine, Cuda(index), graph.name)
+            return EngineGraph(engine, Cuda(index), graph.name, cuda_graphs=options.cuda_graphs)
         except EngineError as error:
             if not options.by_name:
                 raise
@@ -63,11 +79,25 @@ class TensorrtRuntime(Runtime):
         def accept_another(record: EngineRecord) -> str | None:
             return "TensorRT did not load it" if record.plan_sha256 == failed else accept(record)
 
-        return EngineGraph(obtain_engine(bundle, graph, keys, index, accept_another), Cuda(index), graph.name)
+        engine = obtain_engine(bundle, graph, keys, index, accept_another)
+        return EngineGraph(engine, Cuda(index), graph.name, cuda_graphs=options.cuda_graphs)
 
     @override
-    def open_onnx(self, source: Path | bytes, index: int, *, threads: int | None = None) -> Graph:
-        raise unavailable(self.device_name(index), "TensorRT runs the graphs of a bundle only")
+    def open_onnx(
+        self,
+        source: Path | bytes,
+        index: int,
+        *,
+        threads: int | None = None,
+        shapes: InputShapes | None = None,
+    ) -> Graph:
+        """Build an engine for these shapes, which takes minutes, and load it. It is not kept."""
+        if shapes is None:
+            raise unavailable(self.device_name(index), "TensorRT needs the shapes of the inputs")
+        return open_model(source, shapes, self._first_flavour(index), index)
+
+    def _first_flavour(self, index: int) -> Flavour:
+        return next(one for one in installed_flavours() if flavour_problem(one, index) is None)
 
 
 def _accept_own(record: EngineRecord) -> str | None:
@@ -77,8 +107,25 @@ def _accept_own(record: EngineRecord) -> str | None:
 
 def _keys(bundle: Bundle, graph: Path, index: int, *, tf32: bool) -> list[EngineKey]:
     """The keys of the engines that fit the GPU, one per flavour, the best one first."""
-    flavours = [flavour for flavour in installed_flavours() if flavour_problem(flavour, index) is None]
+    capability = _capability(index)
+    flavours = flavours_for(capability, bundle.manifest.precision, installed_flavours())
+    flavours = [flavour for flavour in flavours if flavour_problem(flavour, index) is None]
     return [key_for_gpu(bundle, graph, flavour, index, tf32=tf32) for flavour in flavours]
+
+
+def _capability(index: int) -> str:
+    gpus = probe_driver().gpus
+    return gpus[index].capability if index < len(gpus) else "unknown"
+
+
+def _no_flavour(precision: str, index: int) -> str:
+    capability = _capability(index)
+    if precision == "fp32" and capability in HALF_ONLY and "tensorrt_rtx" in installed_flavours():
+        return (
+            f"TensorRT for RTX cannot multiply in float32 on compute capability {capability}; export the model with "
+            "--precision fp16, or pip install 'bcos-sdk[trt]'"
+        )
+    return "no installed TensorRT supports this GPU"
 
 
 def _flavours_problem(index: int) -> str | None:

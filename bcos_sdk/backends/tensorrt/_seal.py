@@ -14,12 +14,13 @@ import secrets
 import stat
 import sys
 from pathlib import Path
+from typing import TypeVar
 
 from bcos_sdk._files import open_no_link
 from bcos_sdk._logs import log
 from bcos_sdk._paths import config_dir
 from bcos_sdk._private_folders import private_config
-from bcos_sdk.backends.tensorrt._record import EngineRecord
+from bcos_sdk.backends.tensorrt._record import CacheRecord, SealedRecord
 from bcos_sdk.errors import OutputError
 
 __all__ = ["is_sealed", "own_key", "sealed"]
@@ -27,6 +28,8 @@ __all__ = ["is_sealed", "own_key", "sealed"]
 _KEY = "key"
 _KEY_BYTES = 32
 _PURPOSE = b"bcos-sdk engine\n"
+_CACHE_PURPOSE = b"bcos-sdk kernels\n"  # a record of one kind is never accepted as one of the other
+Record = TypeVar("Record", bound=SealedRecord)
 
 
 def own_key() -> bytes:
@@ -46,20 +49,21 @@ def own_key() -> bytes:
         ) from error
 
 
-def sealed(record: EngineRecord, key: bytes) -> EngineRecord:
+def sealed(record: Record, key: bytes) -> Record:
     """The record with its seal."""
     return record.model_copy(update={"seal": _seal(key, record)})
 
 
-def is_sealed(record: EngineRecord) -> bool:
-    """Whether this user built the plan with this record."""
+def is_sealed(record: SealedRecord) -> bool:
+    """Whether this user wrote the record, and so made the file that it describes."""
     key = _read(config_dir() / _KEY)
     return key is not None and hmac.compare_digest(_seal(key, record).encode(), record.seal.encode())
 
 
-def _seal(key: bytes, record: EngineRecord) -> str:
+def _seal(key: bytes, record: SealedRecord) -> str:
+    purpose = _CACHE_PURPOSE if isinstance(record, CacheRecord) else _PURPOSE
     text = json.dumps(record.model_dump(mode="json", exclude={"seal"}), sort_keys=True)
-    return hmac.new(key, _PURPOSE + text.encode(), hashlib.sha256).hexdigest()
+    return hmac.new(key, purpose + text.encode(), hashlib.sha256).hexdigest()
 
 
 def _new(path: Path) -> bytes:

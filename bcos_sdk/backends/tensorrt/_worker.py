@@ -24,9 +24,10 @@ from typing import Any, TypeAlias
 
 from bcos_sdk._processes import last_lines, peak_memory, python_command
 from bcos_sdk.backends.tensorrt._cuda import Cuda
+from bcos_sdk.backends.tensorrt._source import engine_source
 from bcos_sdk.errors import EngineError
 
-__all__ = ["build", "main", "run_child", "run_worker"]
+__all__ = ["build", "main", "probe", "reason_of_end", "run_child", "run_worker"]
 
 Job: TypeAlias = dict[str, Any]
 Reply: TypeAlias = dict[str, Any]
@@ -69,7 +70,7 @@ def run_child(job: str) -> str:
                 raise
         if child.returncode:
             stderr.seek(0)
-            raise EngineError(_reason(child.returncode, stderr.read()))
+            raise EngineError(reason_of_end(child.returncode, stderr.read()))
     return output
 
 
@@ -86,7 +87,8 @@ def _exchange(child: subprocess.Popen[str], job: str) -> str:
     return output
 
 
-def _reason(code: int, stderr: str) -> str:
+def reason_of_end(code: int, stderr: str) -> str:
+    """Why a child process ended with this code."""
     quoted = last_lines(stderr)
     if code < 0:
         return f"TensorRT crashed with signal {-code}" + (f"; its last message: {quoted}" if quoted else "")
@@ -116,6 +118,7 @@ def version(trt: Any, _job: Job) -> Reply:
 def probe(trt: Any, job: Job) -> Reply:
     """Do the first steps of a client: select the GPU, allocate memory, create a TensorRT runtime."""
     cuda = Cuda(job["gpu"])
+    cuda.select()
     cuda.free(cuda.allocate(256))
     trt.Runtime(trt.Logger(trt.Logger.WARNING))
     return version(trt, job)
@@ -124,13 +127,14 @@ def probe(trt: Any, job: Job) -> Reply:
 def build(trt: Any, job: Job) -> Reply:
     """Parse the graph, build an engine for the shapes and GPUs of the job, and write the plan to its file."""
     if job["gpu"] is not None:
-        Cuda(job["gpu"])
+        Cuda(job["gpu"]).select()
     logger = trt.Logger(trt.Logger.WARNING)
     builder = trt.Builder(logger)
     # The parser holds no reference to the network, so this variable must.
     network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
     parser = trt.OnnxParser(network, logger)
-    if not parser.parse_from_file(job["graph"]):
+    source = engine_source(Path(job["graph"]).read_bytes(), job.get("channels"))
+    if not parser.parse(source, job["graph"]):  # the weights lie beside the graph
         problems = (parser.get_error(place) for place in range(parser.num_errors))
         listed = (f"{error.node_operator()} in {error.node_name()}: {error.desc()}" for error in problems)
         return {"problem": "; ".join(listed)}
@@ -152,10 +156,11 @@ def _config(trt: Any, builder: Any, job: Job) -> Any:
     config = builder.create_builder_config()
     if not job["tf32"]:  # on by default; its 11 significant bits break the certificate of fp32
         config.clear_flag(trt.BuilderFlag.TF32)
-    profile = builder.create_optimization_profile()
-    for name, shapes in job["profile"].items():
-        profile.set_shape(name, *shapes)
-    config.add_optimization_profile(profile)
+    for shapes_by_name in job["profiles"]:
+        profile = builder.create_optimization_profile()
+        for name, shapes in shapes_by_name.items():
+            profile.set_shape(name, *shapes)
+        config.add_optimization_profile(profile)
     if job["capabilities"]:
         config.num_compute_capabilities = len(job["capabilities"])
         for place, capability in enumerate(job["capabilities"]):

@@ -78,7 +78,7 @@ def job(bundle: Bundle, **changes: Any) -> dict[str, Any]:
         "task": "build",
         "flavour": "tensorrt_rtx",
         "graph": str(graph),
-        "profile": bundle.input_shapes(graph),
+        "profiles": [bundle.input_shapes(graph)],
         "capabilities": ["8.9"],
         "tf32": False,
         "gpu": None,
@@ -89,7 +89,7 @@ def job(bundle: Bundle, **changes: Any) -> dict[str, Any]:
 
 def test_a_graph_without_a_profile_is_not_built(bundle: Bundle) -> None:
     with pytest.raises(EngineError, match=r"(?i)profile"):
-        run_worker(job(bundle, profile={}))
+        run_worker(job(bundle, profiles=[{}]))
     assert not (bundle.path / "made.plan").exists()
 
 

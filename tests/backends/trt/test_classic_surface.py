@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.bundles import small_bundle
 from support.classic import VERSIONS, Bindings, open_bindings
 
 WORKER = """
@@ -27,6 +28,7 @@ surface = stand_in(
     ICudaEngine__num_io_tensors=len(names),
     ICudaEngine__get_tensor_name=lambda index: names[index],
     ICudaEngine__get_tensor_mode=lambda name: trt.TensorIOMode.INPUT if name == "image" else trt.TensorIOMode.OUTPUT,
+    ICudaEngine__get_tensor_location=trt.TensorLocation.DEVICE,
     ICudaEngine__num_optimization_profiles=2,
     ICudaEngine__get_tensor_profile_shape=lambda name, profile_index: [
         trt.Dims((n, 6, 8, 8)) for n in ((1, 1, 1), (2, 4, 4))[profile_index]
@@ -68,8 +70,8 @@ REFUSED = {
     "IBuilderConfig.builder_optimization_level = 'high'": "IBuilderConfig.builder_optimization_level does not take",
     "Builder.create_network(1, 2)": "Builder.create_network does not take",
     "Builder.create_network(flag=1)": "Builder.create_network does not take",
-    "OnnxParser.parse_from_file()": "OnnxParser.parse_from_file does not take",
-    "OnnxParser.parse_from_file(3)": "OnnxParser.parse_from_file does not take",
+    "OnnxParser.parse()": "OnnxParser.parse does not take",
+    "OnnxParser.parse(3)": "OnnxParser.parse does not take",
     "IBuilderConfig.clear_flag(trt.DataType.HALF)": "IBuilderConfig.clear_flag does not take",
     "trt.OnnxParser(trt.Logger(), trt.Logger())": "OnnxParser.__init__ does not take",
     "trt.INetworkDefinition()": "it takes no call from Python",
@@ -94,7 +96,13 @@ def attempt(classic: Bindings, *statements: str) -> dict[str, str | None]:
 
 def job(folder: Path, **changed: object) -> str:
     shapes = [[1, 6, 32, 32], [4, 6, 32, 32], [4, 6, 32, 32]]
-    usual = {"graph": "a.onnx", "profile": {"image": shapes}, "capabilities": [], "tf32": False, "gpu": None}
+    usual = {
+        "graph": str(small_bundle().predict_graph),
+        "profiles": [{"image": shapes}],
+        "capabilities": [],
+        "tf32": False,
+        "gpu": None,
+    }
     return json.dumps({**usual, "plan": str(folder / "plan"), **changed})
 
 
@@ -104,7 +112,7 @@ def test_the_calls_that_build_an_engine_are_valid(classic: Bindings, tmp_path: P
     assert json.loads(output.splitlines()[0])["version"].startswith(classic.version)
     assert used(output) >= {
         "Builder.create_network",
-        "OnnxParser.parse_from_file",
+        "OnnxParser.parse",
         "IBuilderConfig.clear_flag",
         "IOptimizationProfile.set_shape",
         "IBuilderConfig.add_optimization_profile",
@@ -113,7 +121,7 @@ def test_the_calls_that_build_an_engine_are_valid(classic: Bindings, tmp_path: P
 
 
 def test_the_calls_that_report_a_parser_error_are_valid(classic: Bindings, tmp_path: Path) -> None:
-    answers = "OnnxParser__parse_from_file=False, OnnxParser__num_errors=1"
+    answers = "OnnxParser__parse=False, OnnxParser__num_errors=1"
     output = classic.run(f"surface = stand_in({answers})\n{WORKER}", stdin=job(tmp_path))
     assert " in " in json.loads(output.splitlines()[0])["problem"]
     assert used(output) >= {"ParserError.node_operator", "ParserError.node_name", "ParserError.desc"}
@@ -134,11 +142,15 @@ def test_classic_tensorrt_has_no_compute_capabilities(classic: Bindings, tmp_pat
 
 def test_the_calls_that_run_an_engine_are_valid(classic: Bindings) -> None:
     assert used(classic.run(RUNTIME)) == {
-        "ILogger.__init__",
+        "ICudaEngine.device_memory_size_v2",
+        "IErrorRecorder.__init__",
+        "Logger.__init__",
+        "Runtime.error_recorder",
         "Runtime.__init__",
         "Runtime.deserialize_cuda_engine",
         "ICudaEngine.create_execution_context",
         "ICudaEngine.get_tensor_dtype",
+        "ICudaEngine.get_tensor_location",
         "ICudaEngine.get_tensor_mode",
         "ICudaEngine.get_tensor_name",
         "ICudaEngine.get_tensor_profile_shape",
@@ -161,8 +173,8 @@ def test_an_invalid_call_is_an_assertion_that_names_it(classic: Bindings) -> Non
         assert REFUSED[statement] in error, (statement, error)
 
 
-def test_the_severities_of_our_logger_exist(classic: Bindings) -> None:
-    names = [f"trt.ILogger.{name}" for name in ("INTERNAL_ERROR", "ERROR", "WARNING")]
+def test_the_severity_and_the_error_code_that_are_used_exist(classic: Bindings) -> None:
+    names = ["trt.Logger.INTERNAL_ERROR", "trt.ErrorCodeTRT.FAILED_ALLOCATION"]
     assert attempt(classic, *names) == dict.fromkeys(names)
 
 

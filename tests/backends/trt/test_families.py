@@ -14,6 +14,7 @@ from support.members import MEMBERS, Size, images, member_graphs, prepare, write
 from support.walking import execute, parse
 
 from bcos_sdk.backends.tensorrt import run_worker
+from bcos_sdk.bundle import builtin_bundle, open_bundle
 from bcos_sdk.contract import TOLERANCE_CAPS
 from bcos_sdk.models import build_model
 
@@ -36,7 +37,9 @@ def build(graph: Path, folder: Path, size: Size, precision: str, batch: int) -> 
     plan = folder / f"{graph.stem}.plan"
     job: dict[str, Any] = {"task": "build", "flavour": "tensorrt_rtx", "graph": str(graph), "plan": str(plan)}
     began = time.monotonic()
-    reply = run_worker({**job, "profile": profile, "capabilities": CAPABILITIES[precision], "tf32": False, "gpu": None})
+    reply = run_worker(
+        {**job, "profiles": [profile], "capabilities": CAPABILITIES[precision], "tf32": False, "gpu": None}
+    )
     return plan.stat().st_size, time.monotonic() - began, reply["peak_memory"]
 
 
@@ -59,7 +62,7 @@ def test_engines_that_only_predict_are_built(name: str, precision: str, tmp_path
 def test_fp16_is_in_products_only_and_certificates_hold(name: str) -> None:
     """Each product in fp16 is rounded once, as TensorRT does. ONNX Runtime on a CPU would not round it."""
     size, _ = MEMBERS[name]
-    predict, explain = map(parse, member_graphs(name, half=True)[:2])
+    predict, explain = (parse(graph, for_engine=True) for graph in member_graphs(name, half=True)[:2])
     for parsed in (predict, explain):
         assert misplaced_halves(parsed) == []
         kinds = {kind for kind, _ in layers_with_halves(parsed)}
@@ -83,3 +86,14 @@ def test_engines_of_published_models_are_built(
     prepare(network, size)
     for graph in write_graphs(network, size, tmp_path, half=precision == "fp16")[:2]:
         report_engine(f"{name} {graph.stem} {precision}", *build(graph, tmp_path, size, precision, batch=8))
+
+
+@pytest.mark.parametrize("name", ["features.onnx", "relay.onnx", "explain_2_layer3.onnx"])
+def test_engines_of_layers_are_built(name: str, tmp_path: Path) -> None:
+    bundle = open_bundle(builtin_bundle())
+    graph = bundle.path / name
+    job: dict[str, Any] = {"task": "build", "flavour": "tensorrt_rtx", "graph": str(graph)}
+    plan = tmp_path / "layer.plan"
+    profile = bundle.input_shapes(graph)
+    run_worker({**job, "plan": str(plan), "profiles": [profile], "capabilities": ["8.9"], "tf32": False, "gpu": None})
+    assert plan.stat().st_size > 1000

@@ -20,9 +20,10 @@ from support.members import MEMBERS, build_member
 from support.members import images as member_images
 
 from bcos_sdk import Client
-from bcos_sdk.backends import Backend, open_backend
-from bcos_sdk.backends.tensorrt import EngineRecord
-from bcos_sdk.bundle import Bundle, open_bundle
+from bcos_sdk.backends import Backend, open_backend, probe_driver
+from bcos_sdk.backends.tensorrt import EngineRecord, flavour_problem, flavours_for
+from bcos_sdk.bundle import Bundle, builtin_bundle, open_bundle
+from bcos_sdk.contract import GraphPrecision
 from bcos_sdk.exporters import export
 from bcos_sdk.images import encode
 
@@ -42,6 +43,12 @@ def _gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
         pytest.importorskip(request.param, reason=f"{request.param} is not installed")
         monkeypatch.setenv("BCOS_SDK_CACHE", str(tmp_path / "cache"))
         gpu_machine.uninstall(monkeypatch, *(flavour for flavour in FLAVOURS if flavour != request.param))
+        if (problem := flavour_problem(request.param, 0)) is not None:
+            pytest.skip(problem)
+        needs: GraphPrecision = "fp16" if "fp16" in request.node.name else "fp32"
+        capability = probe_driver().gpus[0].capability
+        if not flavours_for(capability, needs, [request.param]):
+            pytest.skip(f"{request.param} has no {needs} on compute capability {capability}")
     yield request.param
     gpu_machine.forget()
 
@@ -127,6 +134,37 @@ def test_every_explanation_is_complete(bundle: Bundle) -> None:
             for explanation in result.explanations:
                 assert explanation.completeness.passed
                 assert explanation.completeness.tolerance <= bundle.manifest.tolerance
+
+
+def test_cuda_graphs_agree_with_onnx_runtime(bundle: Bundle) -> None:
+    """Each shape often enough that both slots have captured it, then again after larger ones have moved the buffers."""
+    gpu, cpu = open_backend(bundle, "tensorrt", cuda_graphs=True), cpu_backend(bundle)
+    for seed, (count, rows) in enumerate([(1, 1), (3, 2), (1, 1), (MAX_BATCH, MAX_BATCH), (3, 2), (1, 1)]):
+        targets = np.arange(count * rows).reshape(count, rows) % (bundle.manifest.classes + 1)
+        for again in range(6):
+            compare(gpu, cpu, images(count, seed=10 * seed + again), targets)
+    gpu.close()
+
+
+@pytest.mark.parametrize("layer", range(4))
+def test_inner_layers_agree_with_onnx_runtime(layer: int) -> None:
+    exported = open_bundle(builtin_bundle())
+    gpu, cpu = open_backend(exported, "tensorrt"), cpu_backend(exported)
+    channels = exported.manifest.layer_records[layer].channels
+    batch, targets = encoded_images(3, exported), np.array([[0, -1], [3, 10], [-2, 5]])
+    positions, directions = np.array([[-1], [0], [3]]), np.eye(3, channels, dtype=np.float32)[:, None]
+    for name, of_gpu, of_cpu in (
+        ("features", *(one.features(batch, (layer,)).activations[0] for one in (gpu, cpu))),
+        ("relay", *(one.relay(batch, targets, layer).features for one in (gpu, cpu))),
+        ("explain_layer", *(one.explain_layer(batch, layer, positions, directions).weights for one in (gpu, cpu))),
+    ):
+        assert relative_difference(of_gpu, of_cpu) < CLOSE, name
+    gpu.close()
+
+
+def encoded_images(count: int, exported: Bundle) -> Any:
+    shape = (count, *exported.manifest.input.size, 3)
+    return np.stack([encode(one) for one in np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)])
 
 
 @pytest.mark.parametrize("precision", ["tf32", "fp16"])

@@ -52,7 +52,7 @@ def open_graphs(predict: Path, explain: Path, size: Size) -> Graphs:
     paths = {"predict": predict, "explain": explain}
     sessions = {name: session_of(path) for name, path in paths.items()}
     smooth = away_from_jumps(sessions["explain"], images(12, size))
-    return Graphs(size, {name: parse(path) for name, path in paths.items()}, sessions, smooth[:3])
+    return Graphs(size, {name: parse(path, for_engine=True) for name, path in paths.items()}, sessions, smooth[:3])
 
 
 def session_of(path: Path) -> Any:

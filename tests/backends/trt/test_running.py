@@ -26,8 +26,10 @@ from bcos_sdk.backends.tensorrt import (
     Profile,
     choose_profile,
     key_for_gpu,
-    logger_for,
+    native_logger,
+    new_recorder,
     obtain_engine,
+    scratch_size,
 )
 from bcos_sdk.bundle import Bundle, open_bundle
 from bcos_sdk.errors import DeviceUnavailableError, EngineError, InferenceError, OutOfMemoryError
@@ -69,6 +71,13 @@ def test_a_client_returns_the_same_results_as_on_the_cpu(machine: GpuMachine, bu
     assert machine.builds == ["predict.onnx", "explain.onnx"]
 
 
+def test_an_engine_that_reads_an_input_on_the_host_is_refused(machine: GpuMachine, bundle: Bundle) -> None:
+    """TensorRT would read an address of the GPU on the CPU."""
+    machine.trt.on_host = {"targets"}
+    with pytest.raises(EngineError, match=r"explain\.onnx reads or writes targets on the host"):
+        open_backend(bundle, "tensorrt")
+
+
 def test_memory_is_allocated_once_and_freed(machine: GpuMachine, bundle: Bundle) -> None:
     backend = open_backend(bundle, "tensorrt")
     backend.explain(images(MAX_BATCH), np.full((MAX_BATCH, 1), -1), weights=True)
@@ -76,10 +85,10 @@ def test_memory_is_allocated_once_and_freed(machine: GpuMachine, bundle: Bundle)
     for count in (1, 3, MAX_BATCH, 2):
         backend.explain(images(count), np.full((count, 1), -1), weights=True)
     assert machine.cuda.allocations == made, "smaller batches must reuse the buffers of larger ones"
-    assert machine.trt.contexts == len(machine.cuda.streams) == 2, "one context per stream, one per graph"
+    assert (machine.trt.contexts, len(machine.cuda.streams)) == (2, 6), "one context and three streams per graph"
     backend.close()
     assert machine.cuda.memory == {"device": {}, "pinned": {}}
-    assert machine.cuda.streams == {}
+    assert machine.cuda.streams == machine.cuda.events == {}
 
 
 def test_reused_buffers_do_not_change_earlier_results(machine: GpuMachine, bundle: Bundle) -> None:
@@ -114,7 +123,7 @@ def test_batches_larger_than_the_profile_run_in_parts(machine: GpuMachine, bundl
     got = open_backend(bundle, "tensorrt").explain(images(count), targets, weights=False)
     want = cpu_backend(bundle).explain(images(count), targets, weights=False)
     np.testing.assert_allclose(got.contributions, want.contributions, rtol=1e-4, atol=1e-6)
-    assert [run["image"][0] for _, run in machine.trt.runs][-3:] == [MAX_BATCH, MAX_BATCH, 1]
+    assert [run["encoded"][0] for _, run in machine.trt.runs][-3:] == [MAX_BATCH, MAX_BATCH, 1]
 
 
 @pytest.mark.usefixtures("machine")
@@ -146,7 +155,8 @@ def test_the_chosen_profile_is_the_tightest_that_accepts_the_batch(ranges: list[
 
 def test_the_second_gpu_gets_its_own_engine(machine: GpuMachine, bundle: Bundle) -> None:
     open_backend(bundle, "tensorrt:1").close()
-    assert set(machine.cuda.device) == {1}
+    assert set(machine.cuda.device) == {0, 1}, "the GPU of the caller is selected again"
+    assert machine.cuda.current == 0
     plans = [path.name for path in (Path(machine.jobs[-1]["plan"]).parent).glob("*.plan")]
     assert all(".sm120." in name for name in plans)
     assert {job["gpu"] for job in machine.jobs if job["task"] != "version"} == {1}
@@ -198,6 +208,24 @@ def test_out_of_memory_can_be_retried(machine: GpuMachine, bundle: Bundle) -> No
     backend.explain(images(MAX_BATCH), np.full((MAX_BATCH, 2), -1), weights=False)
     backend.close()
     assert machine.cuda.memory == {"device": {}, "pinned": {}}, "memory leaked after an error"
+
+
+def test_an_error_is_not_taken_for_an_earlier_lack_of_memory(
+    machine: GpuMachine, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each later error would run the batch again, in halves."""
+    backend = open_backend(bundle, "tensorrt")
+    codes = machine.trt.ErrorCodeTRT
+    for code, kind in ((codes.FAILED_ALLOCATION, OutOfMemoryError), (codes.INTERNAL_ERROR, InferenceError)):
+
+        def fails(self: FakeContext, _stream: int, code: Any = code) -> bool:
+            machine.trt.runtime.error_recorder.report_error(code, "a reason")
+            return False
+
+        monkeypatch.setattr(FakeContext, "execute_async_v3", fails)
+        with pytest.raises(InferenceError, match="a reason") as caught:
+            backend.explain(images(1), np.array([[0]]), weights=False)
+        assert type(caught.value) is kind
 
 
 @pytest.mark.usefixtures("machine")
@@ -303,7 +331,8 @@ def test_closing_after_a_fatal_error_raises_nothing(
         return (700,)
 
     backend = open_backend(bundle, "tensorrt")
-    for function in ("cudaStreamSynchronize", "cudaSetDevice", "cudaFree", "cudaFreeHost", "cudaStreamDestroy"):
+    frees = ("cudaFree", "cudaFreeHost", "cudaStreamDestroy", "cudaEventDestroy")
+    for function in ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaSetDevice", *frees):
         monkeypatch.setattr(machine.cuda, function, broken)
     with pytest.raises(InferenceError, match="CUDA error 700"):
         backend.predict(images(1))
@@ -313,10 +342,68 @@ def test_closing_after_a_fatal_error_raises_nothing(
 def test_tensorrt_prints_nothing_to_stdout(capfd: pytest.CaptureFixture[str]) -> None:
     """Its own logger would. Tested with the real TensorRT."""
     trt = pytest.importorskip("tensorrt_rtx", reason="pip install 'bcos-sdk[trt-rtx]'")
-    logger = logger_for(trt)
-    assert logger_for(trt) is logger
+    logger, recorder = native_logger(trt), new_recorder(trt)
+    assert native_logger(trt) is logger
+    assert recorder.last_error == "TensorRT gave no reason"
     builder = trt.Builder(logger)
+    builder.error_recorder = recorder
     network = builder.create_network(0)
     assert builder.build_serialized_network(network, builder.create_builder_config()) is None
-    assert "gave no reason" not in logger.last_error
+    assert "output" in recorder.last_error.lower(), "the network has none"
+    assert recorder.num_errors() == len(recorder.codes) > 0
+    assert isinstance(recorder.get_error_code(0), trt.ErrorCodeTRT)
+    assert not recorder.out_of_memory()
+    recorder.clear()
+    assert recorder.num_errors() == 0
     assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize("selected", [0, 1])
+def test_the_gpu_of_the_caller_stays_selected(machine: GpuMachine, bundle: Bundle, selected: int) -> None:
+    machine.cuda.current = selected
+    backend = open_backend(bundle, "tensorrt:0")
+    assert machine.cuda.current == selected
+    backend.predict(images(1))
+    assert machine.cuda.current == selected
+    backend.close()
+    assert machine.cuda.current == selected
+
+
+def test_out_of_memory_while_loading_is_no_reason_to_build_again(machine: GpuMachine, bundle: Bundle) -> None:
+    open_backend(bundle, "tensorrt").close()
+    machine.trt.full = True
+    with pytest.raises(OutOfMemoryError, match=r"cannot load the engine of predict\.onnx: Requested amount") as caught:
+        open_backend(bundle, "tensorrt")
+    assert "Free memory of the GPU" in str(caught.value)
+    assert machine.builds == ["predict.onnx", "explain.onnx"]
+    assert open_backend(bundle, "auto").device == Device(CPU)
+    machine.trt.full = False
+    open_backend(bundle, "tensorrt").close()
+    assert len(machine.builds) == 2
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_failure_to_plan_the_memory_is_an_error(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorRT reports 0 bytes on an error. The engine must not run with too little memory then."""
+    backend = open_backend(bundle, "tensorrt")
+    monkeypatch.setattr(FakeContext, "update_device_memory_size_for_shapes", lambda _self: 0)
+    with pytest.raises(InferenceError, match="cannot plan the memory of predict"):
+        backend.predict(images(1))
+
+
+@pytest.mark.parametrize(
+    ("for_shapes", "for_engine", "size"), [(0, 0, 256), (0, 1, None), (1, 1, 256), (1000, 4000, 1000)]
+)
+def test_zero_bytes_are_an_error_unless_the_engine_needs_none(
+    for_shapes: int, for_engine: int, size: int | None
+) -> None:
+    assert scratch_size(for_shapes, for_engine) == size
+
+
+def test_opening_a_bundle_asks_each_flavour_once(machine: GpuMachine, bundle: Bundle) -> None:
+    """The process that tries the GPU also reports the version. Each process costs the start of Python and TensorRT."""
+    open_backend(bundle, "tensorrt").close()
+    assert [job["task"] for job in machine.jobs] == ["probe", "build", "build"]
+    machine.jobs.clear()
+    open_backend(bundle, "auto").close()
+    assert machine.jobs == []
