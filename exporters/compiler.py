@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import nn
+from torch import fx, nn
 
 from bcos_sdk.contract import (
     BIAS,
@@ -19,13 +19,12 @@ from bcos_sdk.contract import (
     TARGETS,
     WEIGHTS,
     Layout,
+    Port,
 )
 from bcos_sdk.errors import ExportError
 from bcos_sdk.exporters.capture import capture
 from bcos_sdk.exporters.operators import (
     TRANSPOSES,
-    Kind,
-    kind_of,
     resolve_grid_targets,
     resolve_row_targets,
     seed_cotangents,
@@ -33,9 +32,9 @@ from bcos_sdk.exporters.operators import (
 )
 from bcos_sdk.exporters.passes import EXPLAIN_PASSES, FORWARD_PASSES, HalfAnalysis, in_half
 from bcos_sdk.exporters.program import Program, sample_shape
-from bcos_sdk.exporters.transpose import Transposition, explained_nodes
+from bcos_sdk.exporters.transpose import Transposition
 
-__all__ = ["Compiled", "compile_module", "explain_program"]
+__all__ = ["Compiled", "compile_module", "explain_program", "explain_targets", "simplify"]
 
 aten = torch.ops.aten
 
@@ -53,8 +52,6 @@ class Compiled:
     explain: Program
     explain_rows: Program
     bias_terms: tuple[str, ...]
-    has_choices: bool
-    """Whether W(x) has jumps, because a choice such as a maximum or a ReLU is on a live path to the logits."""
     rewrites: dict[str, int] = field(default_factory=dict)
 
     def in_half(self, analysis: HalfAnalysis, keep: Sequence[str]) -> Compiled:
@@ -84,14 +81,13 @@ def compile_module(
         )
     rewrites: dict[str, int] = {}
     predict = capture(module, size, channels=channels, output=output)
-    _simplify(predict, FORWARD_PASSES, without, rewrites)
+    simplify(predict, FORWARD_PASSES, without, rewrites)
     explain, bias_terms = explain_program(predict)
-    _simplify(explain, EXPLAIN_PASSES, without, rewrites)
+    simplify(explain, EXPLAIN_PASSES, without, rewrites)
     explain_rows, _ = explain_program(predict, Layout.ROWS)
-    _simplify(explain_rows, EXPLAIN_PASSES, without, rewrites)
-    has_choices = any(kind_of(node) is Kind.CHOICE for node in explained_nodes(predict))
+    simplify(explain_rows, EXPLAIN_PASSES, without, rewrites)
     predict.remove_detach()
-    return Compiled(predict, explain, explain_rows, bias_terms, has_choices, rewrites)
+    return Compiled(predict, explain, explain_rows, bias_terms, rewrites)
 
 
 def explain_program(forward: Program, layout: Layout = Layout.GRID) -> tuple[Program, tuple[str, ...]]:
@@ -100,9 +96,21 @@ def explain_program(forward: Program, layout: Layout = Layout.GRID) -> tuple[Pro
     It runs the forward pass once, then the transposed pass for the targets, and computes EXPLAIN_OUTPUTS.
     """
     program = forward.copy()
+    t, computed = explain_targets(program, layout)
+    program.outputs = tuple(port.name for port in EXPLAIN_OUTPUTS)
+    (output,) = program.graph.find_nodes(op="output")
+    output.args = (tuple(computed[port] for port in EXPLAIN_OUTPUTS),)
+    program.remove_detach()
+    return program, tuple(t.ledger) or ("none",)
+
+
+def explain_targets(
+    program: Program, layout: Layout, watch: Collection[fx.Node] = ()
+) -> tuple[Transposition, dict[Port, fx.Node]]:
+    """Append the transposed pass for targets, which become an input. Return it, and the nodes of EXPLAIN_OUTPUTS."""
     graph = program.graph
     (image,) = program.inputs
-    (logits,) = program.results
+    logits = program.results[0]
     (classes_count,) = sample_shape(logits)
     with graph.inserting_after(image):
         targets = graph.placeholder(TARGETS.name)
@@ -111,7 +119,7 @@ def explain_program(forward: Program, layout: Layout = Layout.GRID) -> tuple[Pro
     t.at(logits)
     classes = t.call(_RESOLVE[layout], logits, targets)
     seed = t.call(seed_cotangents, classes, classes_count, logits.meta["val"].dtype)
-    weights = t.run(seed)
+    weights = t.run(seed, watch=watch)
     t.at(image)
     product = t.call(aten.mul.Tensor, weights, t.broadcast_over_targets(image))
     contributions = t.call(aten.sum.dim_IntList, product, [t.axis(1)])
@@ -125,14 +133,10 @@ def explain_program(forward: Program, layout: Layout = Layout.GRID) -> tuple[Pro
         BIAS: bias,
         BIAS_TERMS: terms,
     }
-    program.outputs = tuple(port.name for port in EXPLAIN_OUTPUTS)
-    (output,) = graph.find_nodes(op="output")
-    output.args = (tuple(computed[port] for port in EXPLAIN_OUTPUTS),)
-    program.remove_detach()
-    return program, tuple(t.ledger) or ("none",)
+    return t, computed
 
 
-def _simplify(
+def simplify(
     program: Program,
     passes: Collection[Callable[[Program], int]],
     without: Collection[str],

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from bcos_sdk.errors import CaptureError, UnsupportedOperatorError
+from bcos_sdk.errors import CaptureError
 from bcos_sdk.exporters.program import Program, infer_shapes, path_of, reshape_sample, shape_of
 
 __all__ = ["BatchRule", "Batching"]
@@ -28,14 +28,17 @@ Shape = tuple[int, ...]
 class Batching:
     """The walk over a program for one image. `rules` has one rule per operator, which creates its nodes for a batch.
 
+    `otherwise` is the rule of all other operators.
+
     A rule gets this object and a node of the old program. It reads its operands with `own`, `full` or `aligned`,
     creates nodes with `call`, and returns the node for the result. `settle` stores a result that has all axes.
     """
 
-    def __init__(self, program: Program, rules: Mapping[Any, BatchRule]) -> None:
+    def __init__(self, program: Program, rules: Mapping[Any, BatchRule], otherwise: BatchRule) -> None:
         self.old = program
         self.new = Program(fx.Graph(), program.constants, program.outputs, program.layout)
         self._rules = rules
+        self._otherwise = otherwise
         self._values: dict[fx.Node, fx.Node] = {}
         self._per_image: set[fx.Node] = set()
         self._node: fx.Node | None = None
@@ -50,23 +53,13 @@ class Batching:
                 self.new.graph.output(tuple(self._result(result) for result in node.args[0]))
             elif node.op == "call_function":
                 self._per_image.add(node)
-                self._values[node] = self._rule_for(node)(self, node)
+                self._values[node] = self._rules.get(node.target, self._otherwise)(self, node)
             else:
                 self._values[node] = self.new.graph.node_copy(node)
                 if node.op == "placeholder":
                     self._per_image.add(node)
         infer_shapes(self.new)
         return self.new
-
-    def _rule_for(self, node: fx.Node) -> BatchRule:
-        try:
-            return self._rules[node.target]
-        except KeyError:
-            raise UnsupportedOperatorError(
-                f"operator {node.target} in module '{path_of(node)}' is not supported",
-                source=path_of(node),
-                hint="Replace it in your module by supported operators: docs/operators.md lists them.",
-            ) from None
 
     def _result(self, node: fx.Node) -> fx.Node:
         """A result as [batch, …]: a single value per image gets an axis of length one."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, fx
 from torch._decomp import decomposition_table
 from torch.export import ExportedProgram
@@ -33,6 +34,7 @@ _FURTHER = (
     "addmm",
     "elu",
     "gelu",
+    "grid_sampler_2d",
     "leaky_relu",
     "native_group_norm",
     "native_layer_norm",
@@ -117,10 +119,81 @@ def _arc_tangent_of_quotient(self: Tensor, other: Tensor) -> Tensor:
     return torch.where(other > 0, angle, torch.where(other == 0, torch.sign(self) * (torch.pi / 2), turned))
 
 
+def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    product = torch.einsum("...i,kij,...j->...k", input1, weight, input2)
+    return product if bias is None else product + bias
+
+
+def _average_of_blocks(
+    input: Tensor,  # noqa: A002
+    kernel_size: list[int],
+    stride: list[int] | None = None,
+    padding: list[int] | int = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """An average over depth, height and width: one over height and width, then one over depth."""
+    divisor = None if divisor_override is None else 1
+    pool = partial(F.avg_pool2d, ceil_mode=ceil_mode, count_include_pad=count_include_pad, divisor_override=divisor)
+    mean = _by_depth(input, pool, kernel_size, stride or kernel_size, padding)
+    return mean if divisor_override is None else mean / divisor_override
+
+
+def _largest_of_blocks(
+    input: Tensor,  # noqa: A002
+    kernel_size: list[int],
+    stride: list[int] | None = None,
+    padding: list[int] | int = 0,
+    dilation: list[int] | int = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The maximum over depth, height and width: one over height and width, then one over depth."""
+    pool = partial(F.max_pool2d, ceil_mode=ceil_mode)
+    return _by_depth(input, pool, kernel_size, stride or kernel_size, padding, dilation)
+
+
+def _by_depth(x: Tensor, pool: Callable[..., Tensor], *windows: list[int] | int) -> Tensor:
+    """A pool of [..., D, H, W] as two pools of maps. `windows` are kernel, stride, padding and maybe dilation."""
+    sizes = [_three(one) for one in windows]
+    maps = pool(x.flatten(0, -4), *(one[1:] for one in sizes))
+    maps = maps.reshape(*x.shape[:-2], *maps.shape[-2:])
+    columns = maps.flatten(-2).reshape(-1, 1, x.shape[-3], maps.shape[-2] * maps.shape[-1])
+    neutral = ([1], [1], [0], [1])
+    deep = pool(columns, *[[one[0], *rest] for one, rest in zip(sizes, neutral, strict=False)])
+    return deep.reshape(*x.shape[:-3], deep.shape[-2], *maps.shape[-2:])
+
+
+def _adaptive_average_of_blocks(input: Tensor, output_size: list[int]) -> Tensor:  # noqa: A002
+    maps = F.adaptive_avg_pool2d(input.flatten(0, -4), (output_size[1], output_size[2]))
+    columns = maps.reshape(-1, 1, input.shape[-3], output_size[1] * output_size[2])
+    deep = F.adaptive_avg_pool2d(columns, (output_size[0], columns.shape[-1]))
+    return deep.reshape(*input.shape[:-3], *output_size)
+
+
+def _three(value: list[int] | int) -> list[int]:
+    values = [value] if isinstance(value, int) else list(value)
+    return values * 3 if len(values) == 1 else values
+
+
+def _with_sign_of(self: Tensor, other: Tensor) -> Tensor:
+    return torch.where(other < 0, -self.abs(), self.abs())
+
+
 OWN: dict[Any, Callable[..., Any]] = {
+    aten.adaptive_avg_pool3d.default: _adaptive_average_of_blocks,
     aten.atan2.default: _arc_tangent_of_quotient,
+    aten.avg_pool3d.default: _average_of_blocks,
+    aten.bilinear.default: _bilinear,
     aten.cdist.default: _distances,
+    aten.copysign.Tensor: _with_sign_of,
     aten.exp2.default: lambda self: torch.pow(2.0, self),
+    aten.fmax.default: torch.maximum,
+    aten.fmin.default: torch.minimum,
+    aten.hypot.default: lambda self, other: torch.sqrt(self * self + other * other),
+    aten.linalg_cholesky.default: lambda self, *, upper=False: torch.linalg.cholesky_ex(self, upper=upper)[0],
+    aten.linalg_inv.default: lambda A: torch.linalg.inv_ex(A)[0],  # noqa: N803 - its name in the schema
+    aten.max_pool3d.default: _largest_of_blocks,
     aten.scaled_dot_product_attention.default: _attention,
 }
 """Decompositions of our own, where torch has none or a longer one."""

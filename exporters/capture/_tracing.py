@@ -10,11 +10,10 @@ refuses a branch on the value of a tensor; if the value depends on parameters an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial, wraps
 from itertools import chain
-from typing import Any
-from unittest.mock import patch
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +22,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
 from bcos_sdk.errors import CaptureError
-from bcos_sdk.exporters.capture._outputs import logits_of
+from bcos_sdk.exporters.capture._explanation_mode import explanation_mode
+from bcos_sdk.exporters.capture._full_precision import in_full_precision
+from bcos_sdk.exporters.capture._outputs import logits_of, result_of
 
-__all__ = ["run_module", "traced"]
+__all__ = ["map_shape", "run_module", "traced"]
 
 _DROPOUTS = frozenset(
     {
@@ -37,24 +38,50 @@ _READS = frozenset({"__bool__", "__float__", "__index__", "__int__", "equal", "a
 """Functions whose result is a number or a list, not a tensor."""
 
 
+class Watching(Protocol):
+    """Collects outputs of layers while a module runs."""
+
+    def watching(self, module: nn.Module) -> AbstractContextManager[None]: ...
+
+    @property
+    def in_order(self) -> tuple[Tensor, ...]: ...
+
+
 def run_module(module: nn.Module, images: Tensor, output: str | None = None) -> Tensor:
     """The logits [batch, classes] of a module. `output` names them if the module returns several tensors."""
-    with _without_autocast():
+    with in_full_precision():
         return logits_of(module(images), output, len(images))
 
 
+def map_shape(module: nn.Module, image: Tensor, output: str | None = None) -> tuple[int, int, int] | None:
+    """Classes, height and width of the map that the module returns for one image; None if it returns no map."""
+    with in_full_precision(), torch.no_grad(), explanation_mode(module):
+        result = result_of(module(image), output)
+    if result.ndim != 4:
+        return None
+    _, classes, height, width = result.shape
+    return classes, height, width
+
+
 @contextmanager
-def traced(module: nn.Module, output: str | None) -> Iterator[None]:
-    """Let the module's forward pass run under `_Tracing`, and return its logits, while it is captured."""
+def traced(module: nn.Module, output: str | None, taps: Watching | None = None) -> Iterator[None]:
+    """Let the module's forward pass run under `_Tracing`, and return its logits, while it is captured.
+
+    With `taps` it returns a tuple: the logits, then the outputs of the layers that the taps name.
+    """
     forward = module.forward
     values = dict(_named_tensors(module))
 
     @wraps(forward)  # torch.export reads the signature
-    def forward_under_tracing(*args: Any, **kwargs: Any) -> Tensor:
+    def forward_under_tracing(*args: Any, **kwargs: Any) -> Tensor | tuple[Tensor, ...]:
         # torch.export has put tensors without values into the place of the module's own.
         known = _Constants((tensor, values[name]) for name, tensor in _named_tensors(module) if name in values)
-        with _Tracing(known), _without_autocast():
-            return logits_of(forward(*args, **kwargs), output, 1)
+        with _Tracing(known), in_full_precision():
+            if taps is None:
+                return logits_of(forward(*args, **kwargs), output, 1)
+            with taps.watching(module):
+                logits = logits_of(forward(*args, **kwargs), output, 1)
+            return (logits, *taps.in_order)
 
     own = "forward" in vars(module)
     object.__setattr__(module, "forward", forward_under_tracing)
@@ -66,17 +93,6 @@ def traced(module: nn.Module, output: str | None) -> Iterator[None]:
             object.__setattr__(module, "forward", forward)
         else:
             object.__delattr__(module, "forward")
-
-
-@contextmanager
-def _without_autocast() -> Iterator[None]:
-    """Let `torch.autocast` inside a module do nothing: the precision of a graph is chosen at export."""
-    with patch.object(torch.autocast, "__enter__", lambda self: self), patch.object(torch.autocast, "__exit__", _leave):
-        yield
-
-
-def _leave(*_arguments: Any) -> None:
-    return None
 
 
 def _named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:

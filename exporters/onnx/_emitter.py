@@ -16,17 +16,15 @@ import torch
 from onnx import TensorProto, helper
 from torch import Tensor, fx
 
-from bcos_sdk.contract import EXPLAIN_INPUTS, EXPLAIN_OUTPUTS, ONNX_OPERATORS, TARGETS, Layout
-from bcos_sdk.errors import ExportError
+from bcos_sdk.contract import EXPLAIN_INPUTS, EXPLAIN_OUTPUTS, ONNX_OPERATORS, TARGETS, Layout, Port
 from bcos_sdk.exporters.program import Program, infer_shapes, is_floating, path_of
 
-__all__ = ["IR_VERSION", "OPSET", "Emitter", "Spelling", "WeightsFile", "emit"]
+__all__ = ["IR_VERSION", "OPSET", "Emitter", "Spelling", "Spellings", "WeightsFile", "emit"]
 
 OPSET = 18
 IR_VERSION = 10
 _INLINE_BYTES = 1024
 _ALIGNMENT = 64
-_PORTS = {port.name: port for port in (*EXPLAIN_INPUTS, *EXPLAIN_OUTPUTS)}
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -67,66 +65,74 @@ def emit(
     program: Program,
     name: str,
     weights: WeightsFile,
-    spellings: Mapping[Any, Spelling],
+    spellings: Spellings,
     *,
     metadata: dict[str, str] | None = None,
     expose: dict[str, fx.Node] | None = None,
+    ports: Sequence[Port] = (*EXPLAIN_INPUTS, *EXPLAIN_OUTPUTS),
 ) -> onnx.ModelProto:
     """The ONNX model of a program. `spellings` has one function per operator that emits it as ONNX operators.
 
-    Large constants go to the weights file. `expose` adds outputs for inner values, by name.
+    Large constants go to the weights file. `expose` adds outputs for inner values, by name. `ports` are those of the
+    program.
     """
     infer_shapes(program)
-    e = Emitter(weights, program.layout)
+    known = {port.name: port for port in ports}
+    e = Emitter(weights, program.layout, *known)
+    if len(program.inputs) > 1:
+        e.targets = str(program.inputs[1].target)
     for node in program.inputs:
         e.values[node] = str(node.target)
     for node in program.graph.nodes:
         if node.op == "get_attr":
             e.values[node] = e.constant(program.value_of(node), path_of(node), half=node.meta.get("half", False))
         elif node.op == "call_function":
-            if node.target not in spellings:
-                raise ExportError(
-                    f"operator {node.target} in module '{path_of(node)}' has no ONNX spelling",
-                    source=path_of(node),
-                    hint="Replace the operator in your module by one that is supported.",
-                )
             e.at(node)
-            e.values[node] = spellings[node.target](e, node)
+            e.values[node] = spellings.of(node)(e, node)
     outputs = [
-        _declare(output, e.name_output(node, output), node, program.layout)
+        _declare(known[output], e.name_output(node, output), node, program.layout)
         for output, node in zip(program.outputs, program.results, strict=True)
     ]
     for inner, node in (expose or {}).items():
         e.nodes.append(helper.make_node("Identity", [e.values[node]], [inner]))
-        outputs.append(helper.make_tensor_value_info(inner, TensorProto.FLOAT, None))
-    inputs = [_declare(str(node.target), str(node.target), node, program.layout) for node in program.inputs]
-    graph = helper.make_graph(e.nodes, name, inputs, outputs, e.initializers)
+        outputs.append(helper.make_tensor_value_info(inner, _type_of(node), None))
+    inputs = [_declare(known[str(one.target)], str(one.target), one, program.layout) for one in program.inputs]
+    read = {value for node in e.nodes for value in node.input}
+    # ONNX Runtime does not load a graph with an external constant that no node reads.
+    initializers = [one for one in e.initializers if one.name in read]
+    graph = helper.make_graph(e.nodes, name, inputs, outputs, initializers)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="bcos-sdk")
     model.ir_version = IR_VERSION
     helper.set_model_props(model, metadata or {})
     return model
 
 
-def _declare(name: str, value: str, node: fx.Node, layout: Layout) -> onnx.ValueInfoProto:
+def _declare(port: Port, value: str, node: fx.Node, layout: Layout) -> onnx.ValueInfoProto:
     """Declare an input or output with the leading axes that the contract gives it."""
     shape = list(node.meta["val"].shape)
-    port = _PORTS[name]
     free = port.axes(layout)[: -len(port.sample)] if port.sample else port.axes(layout)
-    kind = TensorProto.FLOAT if is_floating(node) else TensorProto.INT64
-    return helper.make_tensor_value_info(value, kind, [*free, *shape[len(free) :]])
+    return helper.make_tensor_value_info(value, _type_of(node), [*free, *shape[len(free) :]])
+
+
+def _type_of(node: fx.Node) -> int:
+    if node.meta["val"].dtype is torch.bool:
+        return int(TensorProto.BOOL)
+    return int(TensorProto.FLOAT if is_floating(node) else TensorProto.INT64)
 
 
 class Emitter:
     """The ONNX graph under construction. Spellings call it; `values` maps each node to the name of its value."""
 
-    def __init__(self, weights: WeightsFile, layout: Layout) -> None:
+    def __init__(self, weights: WeightsFile, layout: Layout, *reserved: str) -> None:
         self.layout = layout
         self.values: dict[fx.Node, Any] = {}
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[TensorProto] = []
         self.scope = ""
         self._weights = weights
-        self._names = set(_PORTS)
+        self.targets = TARGETS.name
+        self._names = set(reserved)
+        self._outputs: set[str] = set()
         self._constants: dict[tuple[Any, ...], str] = {}
 
     def at(self, node: fx.Node) -> None:
@@ -149,6 +155,29 @@ class Emitter:
         names = [self.value(one) for one in inputs]
         self.nodes.append(helper.make_node(kind, names, outputs, name=name, **attributes))
         return name
+
+    def splice(self, graph: onnx.GraphProto, inputs: Sequence[str]) -> list[str]:
+        """Emit the nodes of a whole ONNX graph, and return the names of its results."""
+        names = {"": "", **dict(zip((one.name for one in graph.input), inputs, strict=True))}
+        for tensor in graph.initializer:
+            names[tensor.name] = self._imported(tensor)
+        for node in graph.node:
+            if node.op_type == "Constant":
+                names[node.output[0]] = self._imported(node.attribute[0].t)
+                continue
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            copy.name = self._unique(f"{self.scope}/{node.op_type}")
+            names |= {one: self._unique(f"{copy.name}:{place}") for place, one in enumerate(node.output) if one}
+            del copy.input[:], copy.output[:], copy.metadata_props[:]
+            copy.doc_string = ""
+            copy.input.extend(names[one] for one in node.input)
+            copy.output.extend(names[one] for one in node.output)
+            self.nodes.append(copy)
+        return [names[one.name] for one in graph.output]
+
+    def _imported(self, tensor: TensorProto) -> str:
+        return self.constant(torch.from_numpy(onnx.numpy_helper.to_array(tensor).copy()), "number")
 
     def value(self, value: Any) -> str:
         """The name of a node's value. A Python number becomes a scalar constant."""
@@ -174,11 +203,11 @@ class Emitter:
         return self.op("Reshape", value, shape)
 
     def _cotangent_shape(self, sample: Sequence[int]) -> str:
-        """The shape [batch, targets, *sample]; the first two sizes are read from the input `targets`."""
+        """The shape [batch, targets, *sample]; the first two sizes are read from the input of targets."""
         key = ("cotangent", *sample)
         if key not in self._constants:
             if ("leading",) not in self._constants:
-                self._constants["leading",] = self.op("Shape", TARGETS.name)
+                self._constants["leading",] = self.op("Shape", self.targets)
             leading = self._constants["leading",]
             self._constants[key] = self.op("Concat", leading, self.ints(*sample), axis=0)
         return self._constants[key]
@@ -211,8 +240,12 @@ class Emitter:
         return tensor
 
     def name_output(self, node: fx.Node, output: str) -> str:
-        """Rename the node's value to the output's name wherever it occurs."""
+        """Rename the node's value to the output's name wherever it occurs. Inputs and other outputs are copied."""
         old = str(self.values[node])
+        if node.op == "placeholder" or old in self._outputs:
+            self.nodes.append(helper.make_node("Identity", [old], [output], name=f"{output}/Identity"))
+            return output
+        self._outputs.add(output)
         self.values[node] = output
         for one in self.nodes:
             for names in (one.input, one.output):
@@ -232,3 +265,14 @@ class Emitter:
 
 
 Spelling = Callable[[Emitter, fx.Node], Any]
+
+
+class Spellings(dict[Any, Spelling]):
+    """Operator → the function that emits it. `otherwise` emits the operators of torch that have none."""
+
+    def __init__(self, spellings: Mapping[Any, Spelling], otherwise: Spelling) -> None:
+        super().__init__(spellings)
+        self._otherwise = otherwise
+
+    def of(self, node: fx.Node) -> Spelling:
+        return self.get(node.target, self._otherwise)

@@ -101,6 +101,10 @@ def _top_k(node: NodeProto, constants: _Constants) -> str | None:
 TENSORRT_REFUSES: dict[str, Callable[[NodeProto, _Constants], str | None]] = {
     "Attention": _unknown,
     "AveragePool": _average_pool,
+    "BitwiseAnd": _unknown,
+    "BitwiseNot": _unknown,
+    "BitwiseOr": _unknown,
+    "BitwiseXor": _unknown,
     "ConvTranspose": _conv_transpose,
     "MaxPool": _max_pool,
     "MaxUnpool": _unknown,

@@ -10,10 +10,11 @@ from typing import Any
 from torch import fx
 
 from bcos_sdk.exporters.batching import BatchRule
-from bcos_sdk.exporters.onnx import Spelling
+from bcos_sdk.exporters.onnx import Spellings
 from bcos_sdk.exporters.operators._arithmetic import ARITHMETIC
 from bcos_sdk.exporters.operators._choices import CHOICES
 from bcos_sdk.exporters.operators._elementwise import ELEMENTWISE, from_half, to_half
+from bcos_sdk.exporters.operators._foreign import batch_of_foreign, spell_foreign
 from bcos_sdk.exporters.operators._linear_maps import LINEAR_MAPS, conv_transpose, flipped_conv
 from bcos_sdk.exporters.operators._max_pools import MAX_POOLS
 from bcos_sdk.exporters.operators._moves import MOVES
@@ -26,6 +27,7 @@ from bcos_sdk.exporters.operators._slicing import SLICING, pick_every
 from bcos_sdk.exporters.operators._target_operators import (
     TARGET_OPERATORS,
     resolve_grid_targets,
+    resolve_positions,
     resolve_row_targets,
     seed_cotangents,
     stack_terms,
@@ -43,6 +45,7 @@ __all__ = [
     "Operator",
     "Trait",
     "avg_pool_transpose",
+    "batch_of_foreign",
     "conv_transpose",
     "flipped_conv",
     "from_half",
@@ -51,6 +54,7 @@ __all__ = [
     "pick_every",
     "repeat_average",
     "resolve_grid_targets",
+    "resolve_positions",
     "resolve_row_targets",
     "seed_cotangents",
     "stack_terms",
@@ -86,7 +90,7 @@ OPERATORS = _by_target(operator for group in GROUPS.values() for operator in gro
 """Every operator that a program may contain, by its fx target."""
 
 TRANSPOSES: dict[Any, Rule] = {target: one.transpose for target, one in OPERATORS.items() if one.transpose}
-SPELLINGS: dict[Any, Spelling] = {target: one.onnx for target, one in OPERATORS.items() if one.onnx}
+SPELLINGS = Spellings({target: one.onnx for target, one in OPERATORS.items() if one.onnx}, otherwise=spell_foreign)
 BATCH_RULES: dict[Any, BatchRule] = {target: one.batch for target, one in OPERATORS.items() if one.batch}
 REWRITES: dict[Any, Rewrite] = {target: one.rewrite for target, one in OPERATORS.items() if one.rewrite}
 

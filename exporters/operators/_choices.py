@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from types import SimpleNamespace
 
 import torch
 from torch import Tensor, fx
@@ -127,7 +128,12 @@ def _rewrite_gather(program: Program, node: fx.Node) -> None:
     if is_constant(a.index):
         rewrite_move(program, node)
         return
-    axis = a.dim % len(shape_of(node))
+    _check_other_axes(node, a)
+
+
+def _check_other_axes(node: fx.Node, a: SimpleNamespace) -> None:
+    """Refuse an index that leaves out elements of the axes that it does not choose from."""
+    axis = a.dim % len(shape_of(a.self))
     for other, (length, full) in enumerate(zip(shape_of(a.index), shape_of(a.self), strict=True)):
         if other != axis and length != full:
             raise CaptureError(
@@ -135,6 +141,21 @@ def _rewrite_gather(program: Program, node: fx.Node) -> None:
                 source=path_of(node),
                 hint="Slice the input first, so that only the gathered axis has another length.",
             )
+
+
+def _rewrite_mark(program: Program, node: fx.Node) -> None:
+    """One number at the places of an index: wherever a step along the axis equals an element of the index."""
+    a = bind(node)
+    _check_other_axes(node, a)
+    axis = a.dim % len(shape_of(node))
+    steps = torch.arange(shape_of(node)[axis]).view(-1, *[1] * (len(shape_of(node)) - axis))
+    index = program.compute(node, aten.unsqueeze.default, a.index, axis)
+    numbers = program.constant(path_of(node), steps, anonymous=True)
+    here = program.compute(node, aten.eq.Tensor, index, numbers)
+    marked = program.compute(node, aten.any.dim, here, axis + 1)
+    value = torch.tensor(a.value, dtype=node.meta["val"].dtype)
+    number = program.constant(path_of(node), value, anonymous=True)
+    program.replace(node, aten.where.self, marked, number, a.self)
 
 
 def _rewrite_minimum(program: Program, node: fx.Node) -> None:
@@ -198,6 +219,7 @@ CHOICES = (
     Operator(add_at, Kind.EXPLAIN, _spell_add_at),
     Operator(is_first_largest, Kind.EXPLAIN, _spell_is_first_largest),
     *(Operator(target, Kind.SPELLING, rewrite=_rewrite_sorted) for target in _SORTED),
+    Operator(aten.scatter.value, Kind.SPELLING, rewrite=_rewrite_mark),
     Operator(aten.min.dim, Kind.SPELLING, rewrite=_rewrite_minimum),
     Operator(aten.argmin.default, Kind.SPELLING, rewrite=_rewrite_argmin),
     Operator(aten.max.default, Kind.SPELLING, rewrite=_rewrite_whole_maximum),

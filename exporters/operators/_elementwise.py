@@ -10,9 +10,8 @@ from torch import Tensor, fx
 
 from bcos_sdk.exporters.onnx import Emitter, Spelling
 from bcos_sdk.exporters.operators._batch_rules import along_axes, elementwise
-from bcos_sdk.exporters.operators._operator import Kind, Operator
+from bcos_sdk.exporters.operators._operator import Kind, Operator, Trait
 from bcos_sdk.exporters.program import Program, is_constant, is_floating, path_of
-from bcos_sdk.exporters.transpose import Transposition
 
 __all__ = ["ELEMENTWISE", "binary", "from_half", "remove_node", "same_type", "to_half", "unary"]
 
@@ -28,11 +27,6 @@ def to_half(x: Tensor) -> Tensor:
 def from_half(x: Tensor, dtype: torch.dtype) -> Tensor:
     """Convert fp16 to the program's dtype, without loss."""
     return x.to(dtype)
-
-
-def through_half(x: Tensor) -> Tensor:
-    """Round to fp16 and back. Its gradient is one, as for the two casts in torch."""
-    return x.to(torch.float16).to(x.dtype)
 
 
 def unary(kind: str) -> Spelling:
@@ -135,14 +129,6 @@ def _spell_cast(e: Emitter, node: fx.Node) -> str:
     return e.op("Cast", node.args[0], to=kind)
 
 
-def _spell_through_half(e: Emitter, node: fx.Node) -> str:
-    return e.op("Cast", e.op("Cast", node.args[0], to=TensorProto.FLOAT16), to=TensorProto.FLOAT)
-
-
-def _transpose_identity(t: Transposition, node: fx.Node, ct: fx.Node) -> None:
-    t.add(node.args[0], ct)
-
-
 def _cast_to(kind: int) -> Spelling:
     return lambda e, node: e.op("Cast", node.args[0], to=kind)
 
@@ -153,18 +139,16 @@ def remove_node(program: Program, node: fx.Node) -> None:
 
 
 def _rewrite_cast(program: Program, node: fx.Node) -> None:
-    """A cast between float32 and float64 goes away, because a program runs in one precision. Others stay."""
+    """A cast between floating-point numbers goes away, because a program runs in one precision. Others stay."""
     source, dtype = node.all_input_nodes[0], node.meta["val"].dtype
     if (dtype in _PRECISIONS and is_floating(source)) or dtype == source.meta["val"].dtype:
         remove_node(program, node)
-    elif dtype is torch.float16:
-        program.replace(node, through_half, source)
     elif node.target is not aten.to.dtype:
         program.replace(node, aten.to.dtype, source, dtype)
 
 
 _ON_BOOLEANS = {"Add": "Or", "Max": "Or", "Min": "And", "Mul": "And"}
-_PRECISIONS = (torch.float32, torch.float64)
+_PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _UNARY = {
     aten.acos.default: "Acos",
     aten.asin.default: "Asin",
@@ -206,17 +190,19 @@ _BINARY = {
 }
 _FROZEN = {
     aten.expm1.default: _spell_expm1,
-    aten.fmod.Scalar: _spell_fmod,
-    aten.fmod.Tensor: _spell_fmod,
     aten.log1p.default: _spell_log1p,
     aten.ne.Scalar: _spell_not_equal,
     aten.ne.Tensor: _spell_not_equal,
     aten.pow.Scalar: _spell_power_of_number,
     aten.pow.Tensor_Scalar: _spell_power,
-    aten.remainder.Scalar: _spell_remainder,
-    aten.remainder.Tensor: _spell_remainder,
     aten.rsqrt.default: _spell_rsqrt,
     aten.square.default: _spell_square,
+}
+_STEPS = {
+    aten.fmod.Scalar: _spell_fmod,
+    aten.fmod.Tensor: _spell_fmod,
+    aten.remainder.Scalar: _spell_remainder,
+    aten.remainder.Tensor: _spell_remainder,
     aten.trunc.default: _spell_truncation,
 }
 _COPIES = (
@@ -231,9 +217,9 @@ ELEMENTWISE = (
     *(Operator(target, Kind.FROZEN, unary(kind), batch=elementwise) for target, kind in _UNARY.items()),
     *(Operator(target, Kind.FROZEN, binary(kind), batch=elementwise) for target, kind in _BINARY.items()),
     *(Operator(target, Kind.FROZEN, spell, batch=elementwise) for target, spell in _FROZEN.items()),
+    *(Operator(target, Kind.FROZEN, spell, batch=elementwise, traits=Trait.STEPS) for target, spell in _STEPS.items()),
     Operator(aten.softmax.int, Kind.FROZEN, _spell_softmax, batch=along_axes),
     Operator(aten.detach.default, Kind.SPELLING, batch=elementwise),
-    Operator(through_half, Kind.LINEAR, _spell_through_half, _transpose_identity, batch=elementwise),
     Operator(to_half, Kind.EXPLAIN, _cast_to(TensorProto.FLOAT16)),
     Operator(from_half, Kind.EXPLAIN, _cast_to(TensorProto.FLOAT)),
     Operator(aten.to.dtype, Kind.FROZEN, _spell_cast, batch=elementwise, rewrite=_rewrite_cast),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
@@ -254,6 +255,25 @@ def _rewrite_convolution(program: Program, node: fx.Node) -> None:
     program.substitute(node, result)
 
 
+def _rewrite_filters(program: Program, node: fx.Node) -> None:
+    """Filters that depend on the image are a matrix that the patches are multiplied by."""
+    a = bind(node)
+    rows, inputs, *kernel = shape_of(a.weight)
+    if is_constant(a.weight) or shape_of(a.input)[0] != 1:
+        return
+    size = inputs * prod(kernel)
+    stride, padding, dilation = (_sizes(one, 2) for one in (a.stride, a.padding, a.dilation))
+    patches = program.compute(node, aten.im2col.default, a.input, kernel, dilation, padding, stride)
+    patches = program.compute(node, aten.reshape.default, patches, [1, a.groups, size, -1])
+    filters = program.compute(node, aten.reshape.default, a.weight, [1, a.groups, rows // a.groups, size])
+    result = program.compute(node, aten.matmul.default, filters, patches)
+    result = program.compute(node, aten.reshape.default, result, list(shape_of(node)))
+    if a.bias is not None:
+        bias = program.compute(node, aten.reshape.default, a.bias, [1, rows, 1, 1])
+        result = program.compute(node, aten.add.Tensor, result, bias)
+    program.substitute(node, result)
+
+
 def _sizes(value: Any, rank: int) -> list[int]:
     """One number per axis; aten writes one number where all are equal."""
     listed = [value] if isinstance(value, int) else list(value)
@@ -297,6 +317,7 @@ LINEAR_MAPS = (
         _spell_conv2d,
         _transpose_conv2d,
         _batch_of_convolution,
+        _rewrite_filters,
         traits=_PRODUCT_WITH_BIAS,
     ),
     Operator(

@@ -115,17 +115,20 @@ def _sources(program: Program, node: fx.Node) -> Tensor:
         if used is source:
             return numbers
         if not is_constant(used):
-            raise CaptureError(
-                f"operator {node.target} in module '{path_of(node)}' moves elements by an index that depends on the "
-                "image",
-                source=path_of(node),
-                hint="Use torch.gather or torch.take_along_dim.",
-            )
+            raise _moved_by_image(node)
         return program.value_of(used)
 
     args, kwargs = fx.map_arg((node.args, node.kwargs), value)
     moved: Tensor = node.target(*args, **kwargs)  # type: ignore[operator]
     return moved.round().long() - 1
+
+
+def _moved_by_image(node: fx.Node) -> CaptureError:
+    return CaptureError(
+        f"operator {node.target} in module '{path_of(node)}' moves elements by an index that depends on the image",
+        source=path_of(node),
+        hint="Use torch.gather or torch.take_along_dim.",
+    )
 
 
 def _by_axis(index: Tensor, shape: tuple[int, ...]) -> list[Tensor] | None:
@@ -173,22 +176,87 @@ def rewrite_fold(program: Program, node: fx.Node) -> None:
 
 def rewrite_overwrite(program: Program, node: fx.Node) -> None:
     """A copy of x with some elements replaced by those of `src`: both are moved, with zeros elsewhere, and added."""
-    a = bind(node)
-    target: Any = node.target
-    x, src = a.self, a.src
-    numbers = torch.arange(1, prod(shape_of(src)) + 1, dtype=torch.float64).reshape(shape_of(src))
-    arguments = [*node.args[2:]]
-    placed = (
-        target(torch.zeros(shape_of(x), dtype=torch.float64), numbers, *arguments, **node.kwargs).round().long() - 1
-    )
-    count = prod(shape_of(src))
+    given = vars(bind(node))
+    if given.get("accumulate"):
+        rewrite_accumulation(program, node)
+        return
+    name = "values" if "values" in given else "src"
+    x, src = given["self"], given[name]
+    if (mask := _mask_of_image(given)) is not None and prod(shape_of(src)) == 1:
+        axes = len(shape_of(x)) - len(shape_of(mask))
+        mask = program.compute(node, aten.reshape.default, mask, [*shape_of(mask), *[1] * axes])
+        value = program.compute(node, aten.reshape.default, src, [1] * len(shape_of(x)))
+        program.replace(node, aten.where.self, mask, value, x)
+        return
+    placed = _constants(program, node, given, self=torch.zeros(shape_of(x)).double(), **{name: _numbers(src)})
+    placed = placed.round().long() - 1
     kept = (placed < 0).to(x.meta["val"].dtype)
     mask = program.constant(path_of(node), kept, anonymous=True)
     rest = program.compute(node, aten.mul.Tensor, x, mask)
+    count = prod(shape_of(src))
     moved = program.compute(node, aten.reshape.default, src, [count])
     moved = _take(program, node, moved, 0, torch.where(placed < 0, count, placed).flatten(), has_zeros=True)
     moved = program.compute(node, aten.reshape.default, moved, list(shape_of(node)))
     program.replace(node, aten.add.Tensor, rest, moved)
+
+
+def _mask_of_image(given: dict[str, Any]) -> fx.Node | None:
+    """The mask of `x[mask] = value`, if it depends on the image."""
+    indices = given.get("indices") or [None]
+    mask = indices[0]
+    is_mask = isinstance(mask, fx.Node) and mask.meta["val"].dtype is torch.bool
+    return mask if is_mask and len(indices) == 1 and not is_constant(mask) else None
+
+
+def rewrite_accumulation(program: Program, node: fx.Node) -> None:
+    """x plus the elements of `src` at the places that a constant index names; several may go to one place."""
+    given = vars(bind(node))
+    name = "values" if "values" in given else "src"
+    x, src = given["self"], given[name]
+    size = prod(shape_of(x))
+    if name == "values":
+        # The places are those that the same index reads. Values broadcast to them.
+        places = aten.index.Tensor(_numbers(x), _known(program, node, given["indices"])).long() - 1
+        source = _numbers(src).expand(places.shape).long() - 1
+    else:
+        index = _known(program, node, given["index"])
+        places = _numbers(x).gather(given["dim"], index).long() - 1
+        source = _numbers(src)[tuple(map(slice, index.shape))].long() - 1
+    copies = copies_of(places.flatten(), size)
+    count = prod(shape_of(src))
+    picked = torch.cat([source.flatten(), torch.tensor([count])])[copies]
+    value = program.compute(node, aten.reshape.default, src, [count])
+    value = _take(program, node, value, 0, picked.flatten(), has_zeros=bool((picked == count).any()))
+    value = program.compute(node, aten.reshape.default, value, list(copies.shape))
+    value = program.compute(node, aten.sum.dim_IntList, value, [1])
+    value = program.compute(node, aten.reshape.default, value, list(shape_of(node)))
+    program.replace(node, aten.add.Tensor, x, value)
+
+
+def _numbers(node: fx.Node) -> Tensor:
+    """The numbers of the elements of a value, from 1."""
+    return torch.arange(1, prod(shape_of(node)) + 1, dtype=torch.float64).reshape(shape_of(node))
+
+
+def _constants(program: Program, node: fx.Node, given: dict[str, Any], **replaced: Tensor) -> Tensor:
+    """The result of the node's operator, with some of its operands replaced."""
+    target: Any = node.target
+    result: Tensor = target(
+        **{name: replaced.get(name, _known(program, node, one)) for name, one in given.items() if name not in replaced},
+        **replaced,
+    )
+    return result
+
+
+def _known(program: Program, node: fx.Node, argument: Any) -> Any:
+    """An argument with the values of its constants."""
+
+    def value(used: fx.Node) -> Tensor:
+        if not is_constant(used):
+            raise _moved_by_image(node)
+        return program.value_of(used)
+
+    return fx.map_arg(argument, value)
 
 
 _MOVES: tuple[Callable[..., Any], ...] = (
@@ -209,12 +277,19 @@ _MOVES: tuple[Callable[..., Any], ...] = (
     aten._upsample_nearest_exact1d.vec,
     aten._upsample_nearest_exact2d.vec,
 )
-_OVERWRITES = (aten.diagonal_scatter.default, aten.select_scatter.default, aten.slice_scatter.default)
+_OVERWRITES = (
+    aten.diagonal_scatter.default,
+    aten.index_put.default,
+    aten.scatter.src,
+    aten.select_scatter.default,
+    aten.slice_scatter.default,
+)
 
 MOVES = (
     Operator(take, Kind.LINEAR, _spell_take, _transpose_take, along_axes),
     *(Operator(target, Kind.SPELLING, rewrite=rewrite_move) for target in _MOVES),
     *(Operator(target, Kind.SPELLING, rewrite=rewrite_overwrite) for target in _OVERWRITES),
+    Operator(aten.scatter_add.default, Kind.SPELLING, rewrite=rewrite_accumulation),
     Operator(aten.col2im.default, Kind.SPELLING, rewrite=rewrite_fold),
     Operator(aten.constant_pad_nd.default, Kind.SPELLING, rewrite=rewrite_pad),
 )

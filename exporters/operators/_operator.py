@@ -39,6 +39,8 @@ class Trait(Flag):
     """Its third argument is a bias that is added to the result."""
     REORDERS = auto()
     """Every element of the input occurs exactly once in the output: a permutation or a reshape."""
+    STEPS = auto()
+    """Its floating-point result has jumps, so rounding errors of the input may change it much."""
 
 
 _NEEDS = {

@@ -15,7 +15,7 @@ from torch import Tensor, fx
 from bcos_sdk.exporters.onnx import Emitter
 from bcos_sdk.exporters.operators._batch_rules import elementwise
 from bcos_sdk.exporters.operators._elementwise import binary, same_type, unary
-from bcos_sdk.exporters.operators._operator import Kind, Operator
+from bcos_sdk.exporters.operators._operator import Kind, Operator, Trait
 from bcos_sdk.exporters.program import Program, bind, is_constant, is_floating, sample_shape, shape_of
 from bcos_sdk.exporters.transpose import Transposition
 
@@ -172,7 +172,7 @@ PIECEWISE = (
     Operator(aten.minimum.default, Kind.CHOICE, binary("Min"), _transpose_larger, elementwise),
     *(Operator(target, Kind.CHOICE, _spell_clamp, _transpose_clamp, elementwise) for target in _CLAMPS),
     *(
-        Operator(target, Kind.FROZEN, unary(kind), batch=elementwise, rewrite=_rewrite_step)
+        Operator(target, Kind.FROZEN, unary(kind), batch=elementwise, rewrite=_rewrite_step, traits=Trait.STEPS)
         for target, kind in _STEPS.items()
     ),
     Operator(keep_where, Kind.EXPLAIN, _spell_keep_where),

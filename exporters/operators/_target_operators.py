@@ -11,7 +11,14 @@ from bcos_sdk.exporters.onnx import Emitter
 from bcos_sdk.exporters.operators._operator import Kind, Operator
 from bcos_sdk.exporters.program import bind, shape_of
 
-__all__ = ["TARGET_OPERATORS", "resolve_grid_targets", "resolve_row_targets", "seed_cotangents", "stack_terms"]
+__all__ = [
+    "TARGET_OPERATORS",
+    "resolve_grid_targets",
+    "resolve_positions",
+    "resolve_row_targets",
+    "seed_cotangents",
+    "stack_terms",
+]
 
 
 def resolve_grid_targets(logits: Tensor, targets: Tensor) -> Tensor:
@@ -31,6 +38,11 @@ def resolve_row_targets(logits: Tensor, targets: Tensor) -> Tensor:
     is_rank = (-targets - 1).clamp(min=0).unsqueeze(1) == torch.arange(ranked.shape[1])
     by_rank = torch.where(is_rank, ranked, 0).sum(1)
     return torch.where(targets < 0, by_rank, targets)
+
+
+def resolve_positions(values: Tensor, positions: Tensor) -> Tensor:
+    """Replace −1 by the position of the largest value in positions […], for values […, positions]."""
+    return torch.where(positions < 0, values.argmax(-1), positions)
 
 
 def seed_cotangents(classes: Tensor, count: int, dtype: torch.dtype) -> Tensor:
@@ -71,6 +83,12 @@ def _classes_or(e: Emitter, node: fx.Node, by_rank: str) -> str:
     return e.op("Where", e.op("Less", targets, e.ints(0)), by_rank, targets)
 
 
+def _spell_resolve_positions(e: Emitter, node: fx.Node) -> str:
+    a = bind(node)
+    largest = e.op("ArgMax", a.values, axis=len(shape_of(a.values)) - 1, keepdims=0)
+    return e.op("Where", e.op("Less", a.positions, e.ints(0)), largest, a.positions)
+
+
 def _spell_seed_cotangents(e: Emitter, node: fx.Node) -> str:
     a = bind(node)
     classes = e.op("Unsqueeze", a.classes, e.ints(len(shape_of(a.classes))))
@@ -90,6 +108,7 @@ def _spell_stack_terms(e: Emitter, node: fx.Node) -> str:
 TARGET_OPERATORS = (
     Operator(resolve_grid_targets, Kind.EXPLAIN, _spell_resolve_grid_targets),
     Operator(resolve_row_targets, Kind.EXPLAIN, _spell_resolve_row_targets),
+    Operator(resolve_positions, Kind.EXPLAIN, _spell_resolve_positions),
     Operator(seed_cotangents, Kind.EXPLAIN, _spell_seed_cotangents),
     Operator(stack_terms, Kind.EXPLAIN, _spell_stack_terms),
 )

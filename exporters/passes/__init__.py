@@ -6,6 +6,7 @@ A simplification rewrites a program in place and returns its number of rewrites.
 from bcos_sdk.exporters.passes._half import in_half, layer_of, products
 from bcos_sdk.exporters.passes._half_analysis import HalfAnalysis
 from bcos_sdk.exporters.passes._half_choice import choose_half
+from bcos_sdk.exporters.passes._half_sums import half_sum, sum_length
 from bcos_sdk.exporters.passes._pooling import repeat_averages, skip_unit_windows
 from bcos_sdk.exporters.passes._scales import fold_bcos_scale, merge_scales, multiply_reciprocals
 from bcos_sdk.exporters.passes._sharing import share_values
@@ -18,6 +19,7 @@ __all__ = [
     "choose_half",
     "flip_convolutions",
     "fold_bcos_scale",
+    "half_sum",
     "in_half",
     "layer_of",
     "merge_scales",
@@ -27,6 +29,7 @@ __all__ = [
     "share_values",
     "skip_unit_windows",
     "split_phases",
+    "sum_length",
 ]
 
 FORWARD_PASSES = (merge_scales, fold_bcos_scale, skip_unit_windows, multiply_reciprocals, share_values)

@@ -37,8 +37,8 @@ def choose_half(
             return None
 
     layers = list(dict.fromkeys(layer_of(node) for node in products(explain) if not node.meta.get("transposed")))
-    too_few, enough = len(analysis.overflowing), len(layers)
-    kept: Sequence[str] = sorted(analysis.overflowing, key=layers.index)
+    too_few, enough = len(analysis.must_stay), len(layers)
+    kept: Sequence[str] = sorted(analysis.must_stay, key=layers.index)
     figures = figures_with(kept) if too_few < enough else None
     if figures is None:
         ranking = analysis.ranking()

@@ -6,7 +6,8 @@ torch in any precision, which is how each step of the exporter is tested.
 Node metadata: `val` is the value's shape and dtype (for a constant, the value itself), `path` the path of the module
 that the node belongs to. `transposed` marks nodes of the transposed pass, `bias_name` names the bias term that a node
 adds, `bias_source` the constant that a node repeats for each image, `anonymous` marks constants that are no parameter
-of the module, `half` marks constants stored in fp16.
+of the module, `half` marks constants stored in fp16, `foreign` operators without an entry,
+`sample` is the sample shape of an input of floats per target.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 
-from bcos_sdk.contract import EXPLAIN_INPUTS, Layout
+from bcos_sdk.contract import EXPLAIN_INPUTS, LAYER_INPUTS, Layout
 
 __all__ = [
     "Program",
@@ -35,7 +36,7 @@ __all__ = [
     "shape_of",
 ]
 
-_INPUTS = {port.name for port in EXPLAIN_INPUTS}
+_INPUTS = {port.name for port in (*EXPLAIN_INPUTS, *LAYER_INPUTS)}
 
 
 class Program:

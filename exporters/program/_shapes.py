@@ -50,6 +50,8 @@ class ShapeInference:
 
     def _input(self, node: fx.Node) -> Tensor:
         if node is not self._program.inputs[0]:
+            if "sample" in node.meta:
+                return torch.empty(*self.leading, *node.meta["sample"], dtype=self._program.inputs[0].meta["val"].dtype)
             return torch.empty(self.leading, dtype=torch.int64)
         image = node.meta["val"]
         return torch.empty(_SIZES[Layout.GRID.axes[0]], *image.shape[1:], dtype=image.dtype)

@@ -11,14 +11,14 @@ In ROWS a cotangent broadcasts against values [batch, *sample]: one row per imag
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
 from torch import fx
 
 from bcos_sdk.contract import Layout
-from bcos_sdk.errors import ExportError, NotDynamicLinearError
+from bcos_sdk.errors import ExportError, NotDynamicLinearError, UnsupportedOperatorError
 from bcos_sdk.exporters.program import (
     Program,
     ShapeInference,
@@ -30,7 +30,7 @@ from bcos_sdk.exporters.program import (
     shape_of,
 )
 
-__all__ = ["Rule", "Transposition", "explained_nodes", "live_nodes"]
+__all__ = ["Rule", "Transposition", "carries_everything", "explained_nodes", "live_nodes"]
 
 aten = torch.ops.aten
 
@@ -45,17 +45,25 @@ def live_nodes(program: Program) -> set[fx.Node]:
     return live
 
 
-def explained_nodes(program: Program) -> set[fx.Node]:
-    """The live nodes from which a path without `detach` leads to the logits: those that the reverse walk visits."""
+def explained_nodes(program: Program, without: fx.Node | None = None) -> set[fx.Node]:
+    """The live nodes from which a path without `detach` leads to the logits: those that the reverse walk visits.
+
+    Paths through the node `without` do not count.
+    """
     live = live_nodes(program)
     reached: set[fx.Node] = set()
-    left = [node for node in program.results if node in live]
+    left = [node for node in program.results[:1] if node in live]
     while left:
         node = left.pop()
-        if node not in reached:
+        if node not in reached and node is not without:
             reached.add(node)
             left += [used for used in node.all_input_nodes if used in live]
     return reached
+
+
+def carries_everything(program: Program, node: fx.Node) -> bool:
+    """Whether every live path from the image to the logits passes the node: whether it is a cut of the live graph."""
+    return program.inputs[0] not in explained_nodes(program, without=node)
 
 
 def _can_be_live(node: fx.Node) -> bool:
@@ -74,6 +82,7 @@ class Transposition:
         self.program = program
         self.live = live_nodes(program)
         self.ledger: dict[str, fx.Node] = {}
+        self.passed: dict[fx.Node, tuple[fx.Node, dict[str, fx.Node]]] = {}
         self._rules = rules
         self._shapes = ShapeInference(program)
         for node in program.graph.nodes:
@@ -86,12 +95,17 @@ class Transposition:
         """Attribute the operators called from now on to the module of `node`."""
         self._node = node
 
-    def run(self, seed: fx.Node) -> fx.Node:
-        """Walk from the cotangent of the logits, `seed`, to the cotangent of the image, and return that."""
-        (logits,) = self.program.results
+    def run(self, seed: fx.Node, start: fx.Node | None = None, watch: Collection[fx.Node] = ()) -> fx.Node:
+        """Walk from the cotangent of the logits, `seed`, to the cotangent of the image, and return that.
+
+        With `start` the seed is the cotangent of this value instead. `passed` then has, for each node to `watch` that
+        the walk reaches, its cotangent and the bias terms that enter above it.
+        """
         (image, *_) = self.program.inputs
-        self._cotangents[logits] = seed
+        self._cotangents[self.program.results[0] if start is None else start] = seed
         for node in reversed(list(self.program.graph.nodes)):
+            if node in watch and node in self._cotangents:
+                self.passed[node] = self._cotangents[node], dict(self.ledger)
             if node is image or node not in self.live:
                 continue
             self.at(node)
@@ -112,6 +126,13 @@ class Transposition:
         try:
             return self._rules[node.target]
         except KeyError:
+            if node.meta.get("foreign"):
+                raise UnsupportedOperatorError(
+                    f"operator {node.target} in module '{path_of(node)}' is not supported for a live value",
+                    source=path_of(node),
+                    hint="Detach its input if that is frozen, or replace the operator: docs/operators.md lists those "
+                    "that are supported.",
+                ) from None
             raise self.refusal("it is not linear in its input, which is live") from None
 
     def constant(self, name: str, value: torch.Tensor) -> fx.Node:

@@ -1,9 +1,12 @@
 """Verification: exported graphs against the torch module in float64, on probe images."""
 
+from bcos_sdk.exporters.verify._choices import choices_of
+from bcos_sdk.exporters.verify._comparison import compare
 from bcos_sdk.exporters.verify._expectation import Agreement, Expectation, Expected, read_expectation
+from bcos_sdk.exporters.verify._layer_trial import LayerFiles, judge_layers
 from bcos_sdk.exporters.verify._oracle import Truth, consult, probe_images
+from bcos_sdk.exporters.verify._sessions import sessions_end
 from bcos_sdk.exporters.verify._trial import LIMITS, GraphFiles, Trial, parity_table
-from bcos_sdk.exporters.verify._worst_layer import with_worst_layer
 
 __all__ = [
     "LIMITS",
@@ -11,11 +14,15 @@ __all__ = [
     "Expectation",
     "Expected",
     "GraphFiles",
+    "LayerFiles",
     "Trial",
     "Truth",
+    "choices_of",
+    "compare",
     "consult",
+    "judge_layers",
     "parity_table",
     "probe_images",
     "read_expectation",
-    "with_worst_layer",
+    "sessions_end",
 ]

@@ -21,7 +21,7 @@ from bcos_sdk.contract import GraphPrecision, InputSpec
 from bcos_sdk.errors import ExpectationError, InputError
 from bcos_sdk.exporters.capture import run_module
 from bcos_sdk.exporters.verify._diagnosis import explain_difference
-from bcos_sdk.exporters.verify._trial import run_graph
+from bcos_sdk.exporters.verify._sessions import run_graph
 from bcos_sdk.images import load_image
 from bcos_sdk.limits import Limits
 
@@ -155,12 +155,12 @@ def read_expectation(expected: Expected) -> Expectation:
     if image.ndim == 4 and len(image) == 1:
         image = image[0]
     is_photograph = image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3
-    is_input = np.issubdtype(image.dtype, np.floating) and image.ndim == 3 and image.shape[0] == 6
+    is_input = np.issubdtype(image.dtype, np.floating) and image.ndim == 3
     if not (is_photograph or is_input):
         raise InputError(
             f"the image in {source} is {image.dtype} {list(image.shape)}",
             source=source,
-            hint="Expected: the photograph as uint8 [H, W, 3], or the input of the network as float [6, H, W].",
+            hint="Expected: the photograph as uint8 [H, W, 3], or the input of the network as float [channels, H, W].",
         )
     logits = logits[0] if logits.ndim == 2 and len(logits) == 1 else logits
     if logits.ndim != 1 or not logits.size or not np.issubdtype(logits.dtype, np.floating):

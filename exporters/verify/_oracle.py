@@ -7,7 +7,7 @@ weak test: B-cos layers are homogeneous, so their ordinary gradients add up to t
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
@@ -20,16 +20,22 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
+from bcos_sdk.contract import InputSpec
+from bcos_sdk.errors import BcosError, ExportError
 from bcos_sdk.exporters.capture import explanation_mode, run_module
 from bcos_sdk.exporters.verify._scales import Scales
 
-__all__ = ["PROBES", "Truth", "consult", "probe_images"]
+__all__ = ["PROBES", "Truth", "consult", "in_precision", "near", "probe_images"]
 
 PROBES = ("noise", "photograph", "black", "white", "grey")
+_JITTER = 0.01
 
 
-def probe_images(size: tuple[int, int]) -> Tensor:
-    """[5, 6, *size]: one encoded image per name in PROBES. The photograph is `cat.jpg`, by Stefan van der Walt, CC0."""
+def probe_images(size: tuple[int, int], spec: InputSpec | None = None) -> Tensor:
+    """[5, 6, *size]: one encoded image per name in PROBES. With `spec`, it has the channels of that input.
+
+    The photograph is `cat.jpg`, by Stefan van der Walt, CC0.
+    """
     height, width = size
     noise = torch.rand(3, height, width, generator=torch.Generator().manual_seed(0))
     with files(__package__).joinpath("cat.jpg").open("rb") as file, Image.open(file) as picture:
@@ -37,7 +43,17 @@ def probe_images(size: tuple[int, int]) -> Tensor:
     photograph = torch.from_numpy(np.array(fitted)).permute(2, 0, 1) / 255
     flat = [torch.full((3, height, width), level) for level in (0.0, 1.0, 0.5)]
     rgb = torch.stack([noise, photograph, *flat])
-    return torch.cat([rgb, 1 - rgb], dim=1)
+    encoded = torch.cat([rgb, 1 - rgb], dim=1)
+    if spec is None or spec.channels == "rgb+complement":
+        return encoded
+    if spec.channels.startswith("grey"):  # the green channel, and its complement
+        return encoded[:, [1, 4][: spec.depth]]
+    return encoded[:, torch.arange(spec.depth) % encoded.shape[1]]
+
+
+def near(images: Tensor, index: int) -> Tensor:
+    """An image similar to one of the probe images, without flat parts: 99 % of it and 1 % of noise."""
+    return (1 - _JITTER) * images[index] + _JITTER * images[PROBES.index("noise")].flip(-1)
 
 
 @dataclass(frozen=True)
@@ -58,6 +74,15 @@ class Truth:
         scales = self.scales.part(images, targets)
         return Truth(self.logits[images], classes, weights, contributions, bias, scales)
 
+    @classmethod
+    def joined(cls, parts: Sequence[Truth]) -> Truth:
+        """The results for the images of all parts, one after another."""
+        logits, classes, weights, contributions, bias = (
+            torch.cat([getattr(one, name) for one in parts])
+            for name in ("logits", "classes", "weights", "contributions", "bias")
+        )
+        return cls(logits, classes, weights, contributions, bias, Scales.joined([one.scales for one in parts]))
+
 
 def consult(
     module: nn.Module,
@@ -70,9 +95,9 @@ def consult(
     """Explain every target of every image by autograd. Targets are encoded as the contract defines."""
     module = copy.deepcopy(module).to(dtype).requires_grad_(False)
     # One image at a time: autograd's buffers for a whole batch in float64 would not fit into memory.
-    with explanation_mode(module), _in_precision(dtype):
+    with explanation_mode(module), in_precision(dtype):
         answers = [
-            _explain(module, image[None].to(dtype), aims, output) for image, aims in zip(images, targets, strict=True)
+            _answer(module, image[None].to(dtype), aims, output) for image, aims in zip(images, targets, strict=True)
         ]
     logits, classes, weights, contributions, bias = (torch.stack(parts) for parts in zip(*answers, strict=True))
     results = (weights.double(), contributions.double(), bias.double())
@@ -80,7 +105,7 @@ def consult(
 
 
 @contextmanager
-def _in_precision(dtype: torch.dtype) -> Iterator[None]:
+def in_precision(dtype: torch.dtype) -> Iterator[None]:
     """Let tensors that the module holds as plain attributes, or creates, and its own casts have this precision too."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
@@ -99,9 +124,12 @@ class _OnePrecision(TorchFunctionMode):
         self._dtype = dtype
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _ASSERTIONS:
+            return None
         args, kwargs = tree_map(self._converted, (args, kwargs or {}))
         if func in (Tensor.float, Tensor.double):
-            return args[0]
+            # A cast between the two precisions does nothing; truth values and integers do become numbers.
+            return args[0].to(self._dtype) if args[0].dtype not in _PRECISIONS else args[0]
         return func(*args, **kwargs)
 
     def _converted(self, value: Any) -> Any:
@@ -113,6 +141,28 @@ class _OnePrecision(TorchFunctionMode):
 
 
 _PRECISIONS = (torch.float32, torch.float64)
+# torch.export inserts this before a cast, with the precision that the tensor had without the mode.
+_ASSERTIONS = (torch.ops.aten._assert_tensor_metadata, torch.ops.aten._assert_tensor_metadata.default)
+
+
+def _answer(module: nn.Module, image: Tensor, targets: Tensor, output: str | None) -> tuple[Tensor, ...]:
+    """`_explain`, also for a module that changes values in place which autograd needs. This copies them first."""
+    try:
+        try:
+            return _explain(module, image, targets, output)
+        except RuntimeError as error:
+            if "inplace operation" not in str(error):
+                raise
+        with torch.autograd.graph.allow_mutation_on_saved_tensors():
+            return _explain(module, image, targets, output)
+    except BcosError:
+        raise
+    except Exception as error:  # the module itself decides what it raises
+        raise ExportError(
+            f"torch cannot explain {type(module).__name__} by autograd in {str(image.dtype).removeprefix('torch.')}: "
+            f"{str(error).strip() or type(error).__name__}",
+            hint="The graphs are compared with autograd: every operator of the module needs a gradient in torch.",
+        ) from error
 
 
 def _explain(module: nn.Module, image: Tensor, targets: Tensor, output: str | None) -> tuple[Tensor, ...]:

@@ -2,11 +2,13 @@
 
 A result itself can vanish although its terms do not. With a stem [w, −w] / 2 the contributions w·x − w·(1 − x) of a
 grey image are zero, and any rounding error would be infinitely large beside them. So the scale of the contributions is
-Σ|w·x| over the channels. If all of W(x) vanishes for one image, the other images give the scale.
+Σ|w·x| over the channels. If all of W(x) vanishes for one image or one target, as for the mean of logits that add up to
+zero, the others give the scale.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -44,7 +46,7 @@ class Scales:
             weights=not_vanishing(weights.flatten(2).norm(dim=2)),
             contributions=not_vanishing(magnitudes.flatten(2).norm(dim=2)),
             bias=not_vanishing(terms),
-            least_residual=(_LEAST * terms.amax(0)).clamp_min(_TINY).expand(terms.shape),
+            least_residual=(_LEAST * terms.amax()).clamp_min(_TINY).expand(terms.shape),
         )
 
     def part(self, images: list[int], targets: int) -> Scales:
@@ -52,7 +54,12 @@ class Scales:
         per_target = (self.weights, self.contributions, self.bias, self.least_residual)
         return Scales(self.logits[images], *(values[images, :targets] for values in per_target))
 
+    @classmethod
+    def joined(cls, parts: Sequence[Scales]) -> Scales:
+        """The scales for the images of all parts, one after another."""
+        return cls(*(torch.cat(values) for values in zip(*(vars(one).values() for one in parts), strict=True)))
+
 
 def not_vanishing(sizes: Tensor) -> Tensor:
-    """Sizes of a result for several images (axis 0), each at least a small part of the largest."""
-    return sizes.maximum(_LEAST * sizes.amax(0)).clamp_min(_TINY)
+    """Sizes of a result for several images and targets, each at least a small part of the largest."""
+    return sizes.maximum(_LEAST * sizes.amax()).clamp_min(_TINY)

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from bcos_sdk._telemetry import import_onnxruntime
-from bcos_sdk.contract import IMAGE, TARGETS, rank_target
+from bcos_sdk.contract import rank_target
 from bcos_sdk.errors import ParityError
 from bcos_sdk.exporters.onnx import WeightsFile, emit
 from bcos_sdk.exporters.operators import SPELLINGS
 from bcos_sdk.exporters.passes import layer_of
 from bcos_sdk.exporters.program import Program, is_floating
+from bcos_sdk.exporters.verify._sessions import open_session, run_session
 
 __all__ = ["with_worst_layer"]
 
@@ -66,13 +66,9 @@ def _values(program: Program, images: Tensor, targets: Tensor) -> dict[fx.Node, 
 
 def _measure(program: Program, inner: dict[str, fx.Node], images: Tensor, targets: Tensor) -> dict[str, Any]:
     """The inner values as ONNX Runtime computes them."""
-    onnxruntime = import_onnxruntime()
-
     with tempfile.TemporaryDirectory() as folder:
         with WeightsFile(Path(folder) / "weights.bin") as weights:
             model = emit(program, "inner", weights, SPELLINGS, expose=inner)
         path = Path(folder) / "inner.onnx"
         path.write_bytes(model.SerializeToString())
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        feed = {IMAGE.name: images.numpy(), TARGETS.name: targets.numpy()}
-        return dict(zip(inner, session.run(list(inner), feed), strict=True))
+        return run_session(open_session(path), images.numpy(), targets.numpy(), list(inner))

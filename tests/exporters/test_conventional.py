@@ -20,7 +20,7 @@ from bcos_sdk.exporters import export
 from bcos_sdk.exporters.verify import probe_images
 from bcos_sdk.images import load_image
 from bcos_sdk.limits import Limits
-from bcos_sdk.models.layers import BcosConv2d
+from bcos_sdk.models.layers import BcosConv2d, LogitLayer
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 
@@ -56,6 +56,18 @@ def test_a_network_without_biases_has_no_bias_share(tmp_path: Path, caplog: pyte
     with caplog.at_level(logging.WARNING, "bcos_sdk"):
         assert bias_share(network, tmp_path) == 0
     assert "input × gradient" not in caplog.text
+
+
+def test_a_constant_for_all_classes_is_no_share(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    layers = BcosConv2d(6, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), LogitLayer(bias=-1000.0)
+    with caplog.at_level(logging.WARNING, "bcos_sdk"):
+        assert bias_share(nn.Sequential(*layers), tmp_path) == 0
+    assert "input × gradient" not in caplog.text
+
+
+def test_the_constant_of_the_only_class_is_a_share(tmp_path: Path) -> None:
+    layers = BcosConv2d(6, 1, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), LogitLayer(bias=-1000.0)
+    assert bias_share(nn.Sequential(*layers), tmp_path) > 0.5
 
 
 class OnColours(nn.Module):

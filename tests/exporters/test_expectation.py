@@ -196,7 +196,7 @@ def test_the_figures_can_be_a_file(tmp_path: Path) -> None:
         ({"image": PHOTOGRAPH}, "has no array logits"),
         ({}, "has no array image and no array logits"),
         ({"image": PHOTOGRAPH[..., 0], "logits": np.zeros(5)}, "the image in expected is uint8 [40, 50]"),
-        ({"image": np.zeros((3, 24, 24)), "logits": np.zeros(5)}, "the image in expected is float64 [3, 24, 24]"),
+        ({"image": np.zeros((24, 24)), "logits": np.zeros(5)}, "the image in expected is float64 [24, 24]"),
         ({"image": np.zeros((2, 6, 24, 24)), "logits": np.zeros(5)}, "the image in expected is float64 [2, 6,"),
         ({"image": PHOTOGRAPH, "logits": np.zeros((2, 5))}, "the logits in expected are float64 [2, 5]"),
         ({"image": PHOTOGRAPH, "logits": np.arange(5)}, "the logits in expected are int64 [5]"),
@@ -207,6 +207,14 @@ def test_arrays_of_another_kind_are_an_input_error(figures: dict[str, Any], mess
     with pytest.raises(InputError) as caught:
         read_expectation(figures)
     assert message in str(caught.value)
+
+
+def test_an_input_with_another_number_of_channels_is_an_input_error(tmp_path: Path) -> None:
+    figures = {"image": np.zeros((3, *SIZE)), "logits": np.arange(5.0)}
+    with pytest.raises(InputError, match=r"the image in expected is an array float64 \[3, 24, 24\]") as caught:
+        run(tmp_path / "b", Small(), figures)
+    assert "float [6, 24, 24]" in str(caught.value)
+    assert not (tmp_path / "b").exists()
 
 
 @pytest.mark.parametrize("contents", [b"", b"text", b"PK\x05\x06" + bytes(18), b"\x93NUMPY"])

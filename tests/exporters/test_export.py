@@ -23,7 +23,7 @@ from bcos_sdk.contract import BIAS_TERMS, EXPLAIN_OUTPUTS
 from bcos_sdk.errors import BundleExistsError, ExportError, ParityError
 from bcos_sdk.exporters import export
 from bcos_sdk.exporters.onnx import Emitter
-from bcos_sdk.exporters.verify import LIMITS, _trial
+from bcos_sdk.exporters.verify import LIMITS, _sessions, _trial
 from bcos_sdk.models import build_model, calibrate
 from bcos_sdk.models.layers import BcosConv2d
 from bcos_sdk.registry import builtin_registry
@@ -241,7 +241,7 @@ def test_invalid_options_are_refused(tmp_path: Path, options: dict[str, Any]) ->
 # The trial does not compare bias_terms: the certificate of every explanation does.
 @pytest.mark.parametrize("name", [port.name for port in EXPLAIN_OUTPUTS if port is not BIAS_TERMS])
 def test_every_output_of_the_explain_graph_is_tried(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = _trial.run_session
+    run = _sessions.run_session
 
     def falsified(session: Any, images: Any, targets: Any = None) -> dict[str, Any]:
         outputs = run(session, images, targets)
@@ -338,7 +338,7 @@ def test_an_explanation_that_adds_up_but_is_wrong_is_refused(
     small: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank_of_targets: int
 ) -> None:
     """A wrong W(x) with the right sum of contributions: only the comparison of W(x) itself detects it."""
-    run = _trial.run_session
+    run = _sessions.run_session
 
     def moved(session: Any, images: Any, targets: Any = None) -> dict[str, Any]:
         got = run(session, images, targets)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from support.reference import norms
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune
 from torch.optim.swa_utils import AveragedModel
@@ -21,6 +23,7 @@ from bcos_sdk.exporters import export
 from bcos_sdk.exporters.capture import capture
 from bcos_sdk.exporters.compiler import compile_module
 from bcos_sdk.exporters.verify import consult
+from bcos_sdk.models.layers import BcosConv2d
 
 SIZE = (8, 8)
 Results = namedtuple("Results", ["logits", "features"])
@@ -80,6 +83,37 @@ def in_autocast(features: Tensor) -> Tensor:
         return (features @ torch.eye(8)).float()
 
 
+def gated_in_inference_mode(features: Tensor) -> Tensor:
+    with torch.inference_mode():
+        gate = features.sigmoid()
+    return features * gate
+
+
+def in_half(features: Tensor) -> Tensor:
+    halves = F.linear(features.half(), torch.eye(8, dtype=torch.float16)).to(torch.float32)
+    return halves + features.bfloat16() * (features > 0.1).half()
+
+
+def changed_in_place(features: Tensor) -> Tensor:
+    """Autograd needs the result of the ReLU, which changes afterwards."""
+    return F.relu(features).mul_(2)
+
+
+class Straight(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx: Any, x: Tensor) -> Tensor:
+        return x.clamp(min=0)
+
+    @staticmethod
+    def backward(_ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+def straight(features: Tensor) -> Tensor:
+    result: Tensor = Straight.apply(features)  # type: ignore[no-untyped-call]
+    return result
+
+
 def with_plain_tensor() -> nn.Module:
     network = Network()
     network.change = lambda features: features @ network.matrix
@@ -110,6 +144,16 @@ def with_weight_norm(layer: Callable[[nn.Module], nn.Module]) -> nn.Module:
     return network
 
 
+@dataclass
+class Holder:
+    logits: Tensor
+
+
+class Centred(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(1, keepdim=True)
+
+
 MODULES: dict[str, Callable[[], nn.Module]] = {
     "DataParallel": lambda: nn.DataParallel(Network()),
     "averaged": lambda: AveragedModel(Network()),
@@ -119,6 +163,18 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "spectral norm": lambda: with_weight_norm(parametrizations.spectral_norm),
     "gate without gradient": lambda: Network(gated_without_gradient),
     "autocast": lambda: Network(in_autocast),
+    "gate in inference mode": lambda: Network(gated_in_inference_mode),
+    "fp16 and bfloat16 inside": lambda: Network(in_half),
+    "changed in place": lambda: Network(changed_in_place),
+    "dataclass of one": lambda: Several(lambda _features, logits: Holder(logits)),
+    "logits that add up to zero": lambda: nn.Sequential(Network(), Centred()),
+    "norm of flat images": lambda: nn.Sequential(
+        nn.Conv2d(6, 8, 3),
+        norms.DetachableGNInstanceNorm2d(8),
+        BcosConv2d(8, 5, 3),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+    ),
     "plain tensor": with_plain_tensor,
     "constant made in forward": lambda: Network(lambda features: features @ torch.eye(8).flip(0)),
     "other dtype inside": lambda: Network(lambda features: features.double().float()),
@@ -136,6 +192,11 @@ def test_a_module_in_this_form_is_exported(name: str, tmp_path: Path) -> None:
     module = MODULES[name]().eval()
     bundle = export(module, tmp_path / "bundle", max_batch=3, preprocessing=InputSpec.exact(SIZE))
     assert max(row.weights for row in bundle.manifest.parity) < 1e-4
+
+
+class Constant(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.ones(len(x), 3)
 
 
 FORMS: dict[str, tuple[Callable[[Tensor, Tensor], Any], str]] = {
@@ -166,7 +227,20 @@ def test_one_of_several_results_is_chosen(name: str) -> None:
 @pytest.mark.parametrize(
     ("make", "reason", "advice"),
     [
-        (traced, "scripted or traced", "Python module"),
+        (traced, "the module is scripted or traced", "Python module"),
+        (lambda: nn.Sequential(traced()), "module '0' is scripted or traced", "Python module"),
+        (
+            lambda: torch.ao.quantization.quantize_dynamic(Network(), {nn.Linear}),  # type: ignore[no-untyped-call]
+            r"module 'head' is quantised: Linear rounds",
+            "before it was quantised",
+        ),
+        (
+            lambda: Network(straight),
+            "calls Straight, a torch.autograd.Function",
+            "operators of torch",
+        ),
+        (lambda: Network(lambda features: features @ torch.eye(8).to_sparse()), "cannot be prepared", "Sparse tensors"),
+        (lambda: Constant(), "the same for every image", "computed from the image"),
         (
             lambda: nn.Sequential(nn.Conv2d(3, 4, 1), nn.Flatten()),
             r"fails for an image of shape \[1, 6, 8, 8\]",
@@ -181,7 +255,7 @@ def test_one_of_several_results_is_chosen(name: str) -> None:
         (lambda: nn.Bilinear(6, 6, 4), "missing 1 required positional argument", "one image"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*quantize:UserWarning")
 def test_a_module_that_cannot_be_run_is_refused_with_the_reason(
     make: Callable[[], nn.Module], reason: str, advice: str
 ) -> None:

@@ -85,14 +85,14 @@ def randomised(module: nn.Module) -> nn.Module:
 
 
 @given(networks())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_random_networks_match_their_jacobians(module: nn.Module) -> None:
     rgb = torch.rand(2, 3, 6, 7, dtype=torch.float64)
     check_against_jacobian(module, torch.cat([rgb, 1 - rgb], dim=1))
 
 
 @given(networks())
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_simplifications_do_not_change_outputs_of_random_networks(module: nn.Module) -> None:
     x = torch.rand(2, 6, 6, 7, dtype=torch.float64)
     every_pass = {"merge_scales", "fold_bcos_scale", "skip_unit_windows", "multiply_reciprocals", "share_values"}

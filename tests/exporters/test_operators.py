@@ -10,11 +10,21 @@ import torch
 from support.operator_cases import CASES, Flat
 from torch import Tensor, fx, nn
 
-from bcos_sdk.contract import ONNX_OPERATORS, Layout
+from bcos_sdk.contract import (
+    EXPLAIN_INPUTS,
+    EXPLAIN_OUTPUTS,
+    FOREIGN_OPERATORS,
+    LAYER_INPUTS,
+    LAYER_OUTPUTS,
+    ONNX_OPERATORS,
+    Layout,
+    Port,
+)
 from bcos_sdk.errors import ExportError
 from bcos_sdk.exporters.capture import capture
 from bcos_sdk.exporters.compiler import compile_module, explain_program
-from bcos_sdk.exporters.onnx import WeightsFile, emit
+from bcos_sdk.exporters.layer_compiler import compile_layers
+from bcos_sdk.exporters.onnx import TENSORRT_REFUSES, WeightsFile, emit
 from bcos_sdk.exporters.operators import OPERATORS, SPELLINGS, TRANSPOSES, Kind, Operator, Trait
 from bcos_sdk.exporters.passes import HalfAnalysis
 from bcos_sdk.exporters.program import Program, bind
@@ -95,6 +105,15 @@ def programs() -> list[Program]:
     return [*made, plain.explain, plain.explain_rows]
 
 
+def programs_of_layers() -> list[tuple[Program, tuple[Port, ...]]]:
+    """The features program of two names for one layer, and the explain program of a layer."""
+    stage = nn.Sequential(BcosConv2d(4, 3, 3))
+    network = nn.Sequential(BcosConv2d(6, 4, 3), stage, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    compiled = compile_layers(network.eval(), (8, 8), ["1", "1.0"])
+    ports = (*EXPLAIN_INPUTS, *EXPLAIN_OUTPUTS, *compiled.ports)
+    return [(compiled.features, ports), (compiled.layers[0].explain, (*LAYER_INPUTS, *LAYER_OUTPUTS))]
+
+
 def test_every_entry_and_every_onnx_operator_is_tested(tmp_path: Path) -> None:
     """Every operator of the table, and every ONNX operator of the contract, occurs in a test program."""
     tested, emitted = set(), set()
@@ -102,6 +121,9 @@ def test_every_entry_and_every_onnx_operator_is_tested(tmp_path: Path) -> None:
         for program in programs():
             tested |= {node.target for node in program.graph.nodes}
             emitted |= {node.op_type for node in emit(program, "program", weights, SPELLINGS).graph.node}
+        for program, ports in programs_of_layers():
+            tested |= {node.target for node in program.graph.nodes}
+            emitted |= {node.op_type for node in emit(program, "program", weights, SPELLINGS, ports=ports).graph.node}
     equivalent = {aten.var_mean.correction}  # another overload of an operator that is tested
     assert {target for target in SPELLINGS if target not in tested} <= equivalent
     assert emitted == ONNX_OPERATORS
@@ -114,6 +136,8 @@ def test_tensorrt_has_every_onnx_operator() -> None:
     network = builder.create_network(0)
     parser = trt.OnnxParser(network, logger)
     assert [operator for operator in sorted(ONNX_OPERATORS) if not parser.supports_operator(operator)] == []
+    named = {operator for operator in FOREIGN_OPERATORS if operator in TENSORRT_REFUSES}
+    assert {operator for operator in FOREIGN_OPERATORS if not parser.supports_operator(operator)} <= named
     assert not parser.supports_operator("NoSuchOperator")
 
 

@@ -66,7 +66,7 @@ def rows_in_the_batch(x: Tensor) -> Tensor:
 
 
 @given(st.lists(st.sampled_from(sorted(STEPS)), min_size=2, max_size=6), st.integers(0, 1000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_random_programs(names: list[str], seed: int) -> None:
     def run(x: Tensor) -> Tensor:
         for name in names:

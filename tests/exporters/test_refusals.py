@@ -84,7 +84,8 @@ def test_an_unknown_operator_is_refused_with_its_name_and_layer() -> None:
         (network(lambda x: F.dropout(x, 0.5)), "random"),
         (network(lambda x: F.dropout2d(x, 0.5, training=True)), "random"),
         (network(lambda x: F.scaled_dot_product_attention(x.detach(), x.detach(), x, dropout_p=0.1)), "random"),
-        (headless(lambda x: F.conv2d(x, x.detach()[:1])), "filters depend on the image"),
+        (headless(lambda x: F.conv2d(x, x.detach()[:1])), "depend on the other images"),
+        (headless(lambda x: F.conv_transpose2d(x, x.detach()[0][:, None])), "filters that depend on the image"),
         (headless(lambda x: x.flatten(2)[:, :, x.detach().flatten(2).argmax(2)[0]]), "index that depends on the image"),
         (headless(lambda x: x.gather(1, x.detach().argmax(1, keepdim=True)[:, :, :2])), "reads 2 of 3 elements"),
         (headless(lambda x: F.max_pool2d(x, 2, return_indices=True)[1] * x[:, :, :1, :1]), "indices that are used"),
@@ -92,7 +93,7 @@ def test_an_unknown_operator_is_refused_with_its_name_and_layer() -> None:
         (nn.Sequential(nn.BatchNorm2d(6, track_running_stats=False), nn.Flatten()).eval(), "running statistics"),
         (network(F.relu).train(), "train mode"),
         (network(lambda x: x * 2 if x.sum() > 0 else x), "cannot capture"),
-        (nn.Sequential(nn.Conv2d(6, 4, 1)).eval(), "expected logits of shape"),
+        (nn.Sequential(nn.Conv2d(6, 4, 1), nn.Flatten(2)).eval(), "expected logits of shape"),
         (Layer(lambda x: (x, x)).eval(), "returns 2 tensors"),  # type: ignore[arg-type, return-value]
     ],
 )

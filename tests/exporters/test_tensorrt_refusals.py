@@ -67,7 +67,7 @@ def write(path: Path, model: Model) -> Path:
 
 def build(graph: Path) -> dict[str, Any]:
     shapes = [[1, *SAMPLE], [8, *SAMPLE], [8, *SAMPLE]]
-    job = {"graph": str(graph), "profile": {"x": shapes}, "capabilities": ["8.6"], "tf32": False, "gpu": None}
+    job = {"graph": str(graph), "profiles": [{"x": shapes}], "capabilities": ["8.6"], "tf32": False, "gpu": None}
     return run_worker({"task": "build", "flavour": "tensorrt_rtx", "plan": str(graph.with_suffix(".plan")), **job})
 
 

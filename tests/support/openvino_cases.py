@@ -19,7 +19,10 @@ from bcos_sdk.exporters.program import Program
 from support.compiling import jacobian_of
 from support.operator_cases import CASES, Flat, image
 
-DIFFERS = {"rounded to half": "OpenVINO computes in float32 and leaves out a rounding to fp16"}
+DIFFERS = {
+    "rounded to half": "OpenVINO computes in float32 and leaves out a rounding to fp16",
+    "rounded to bfloat16": "OpenVINO computes in float32 and leaves out a rounding to bfloat16",
+}
 """The cases for which OpenVINO does not compute what ONNX Runtime computes, and why."""
 
 

@@ -48,6 +48,12 @@ def changed_view(x: Tensor) -> Tensor:
     return y
 
 
+def replaced_below_zero(x: Tensor) -> Tensor:
+    y = x.clone()
+    y[x.detach() < 0] = 0.5
+    return y
+
+
 def changed_after_detach(x: Tensor) -> Tensor:
     y = x * 2
     frozen = y.detach()
@@ -276,6 +282,14 @@ CASES: dict[str, Function] = {
     "largest of all": lambda x: torch.stack([one.max() * constant(3) + one.min() for one in x]),
     "largest three": lambda x: x.topk(3, 1).values * constant(3, 1, 1),
     "sorted": lambda x: x.sort(dim=3).values * constant(6) + x.sort(dim=3, descending=True, stable=True).values,
+    "replaced by a mask": lambda x: replaced_below_zero(x),
+    "filters of the image": lambda x: F.conv2d(
+        x.reshape(1, -1, 5, 6), x.detach()[:, :, :3, :2].reshape(-1, 1, 3, 2), groups=4 * len(x)
+    ).view(-1, 4, 3, 5),
+    "factor of constants": lambda x: torch.einsum(
+        "bchw,cd->bdhw", x, torch.linalg.cholesky(constant(4, 4) @ constant(4, 4).mT + torch.eye(4, dtype=x.dtype))
+    ),
+    "marks of the largest": lambda x: x * torch.zeros_like(x).scatter(1, x.detach().topk(2, 1).indices, 1.0),
     "median": lambda x: x.median(1).values + x.kthvalue(2, 1).values,
     "gather": lambda x: x.gather(1, x.detach().argsort(1)[:, :2]) * constant(2, 1, 1),
     "taken along an axis": lambda x: torch.take_along_dim(x, x.detach().argmin(1, keepdim=True), 1),
@@ -358,7 +372,6 @@ CASES: dict[str, Function] = {
         x * F.one_hot(x.detach().argmax(1), 4).permute(0, 3, 1, 2)
         + x * ((10 * x.detach()).int() % 3 + x.detach().argmax(1, keepdim=True) * 2)
     ),
-    "rounded to half": lambda x: x * x.detach().half().double(),
     "distances": lambda x: (
         x * torch.cdist(x.detach().flatten(2), x.detach().flatten(2)).mean((1, 2))[:, None, None, None]
     ),
