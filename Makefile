@@ -9,22 +9,28 @@ TORCH ?= 2.6.0
 LOWEST ?= 3.10
 # What `make test-pythons` runs, and how many of these tests must pass, so that a run that skips too many tests fails.
 WITHOUT_TORCH := tests/attacks tests/bundle tests/cli tests/client tests/images tests/pictures tests/registry tests/results \
-	tests/testing tests/test_builtin.py tests/test_errors.py tests/test_extras.py
+	tests/serve tests/testing tests/tritonserver tests/web tests/test_builtin.py tests/test_errors.py tests/test_extras.py
 WITHOUT_TORCH_PASSED := 1500
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist worksteal
+TRITON := nvidia-pytriton==0.7.0 'tritonclient[grpc]==2.73.0'
 BINDINGS := tensorrt-cu12-bindings tensorrt-cu13-bindings
 # The extras and the tools of the tests without torch.
-TEST_EXTRAS := cpu openvino pandas parquet sign
+TEST_EXTRAS := cpu openvino pandas parquet remote serve sign
 TEST_TOOLS := hypothesis matplotlib playwright pytest pytest-xdist
 EXPORT_TOOLS := $(TEST_TOOLS) einops setuptools
 LOCKED := --no-deps --require-hashes --requirement
 
-.PHONY: demo test test-full test-pythons test-lowest test-lowest-client test-lowest-export test-torch test-gpu soak wheel lock bench lint format clean
+.PHONY: demo browser test test-full test-pythons test-lowest test-lowest-client test-lowest-export test-torch test-gpu test-ray test-triton test-resolve soak soak-serve wheel lock bench bench-serve lint format clean
 
-demo: $(READY)  ## export the built-in model and explain the sample photographs
-	$(BIN)/bcos-sdk export cifar10_resnet18_w16 --force -o out/demo
-	$(BIN)/bcos-sdk predict samples --explain --report --model out/demo --out out/report --overwrite
+demo: $(READY)  ## export the built-in model and explain the sample photographs of cats and dogs
+	$(BIN)/bcos-sdk export pets37_resnet18_w32 --force -o out/demo
+	$(BIN)/bcos-sdk predict samples/cat-1.jpg samples/cat-2.jpg samples/dog.jpg --explain --report --model out/demo --out out/report --overwrite
 	@echo && echo "Now open out/report/report.html in a browser."
+	@echo "Or serve the model with a page of its own: $(BIN)/bcos-sdk serve out/demo --samples samples"
+	@echo "Or write a site that runs it in the browser: $(BIN)/bcos-sdk web out/demo out/web --samples samples"
+
+browser: $(READY)  ## fetch ONNX Runtime Web by npm: what `bcos-sdk web` and `export --web` need
+	$(BIN)/python .ci/node_packages.py bcos_sdk/web/onnxruntime-web.json bcos_sdk/web/runtime
 
 test: lint  ## lint and all tests except the full-size ones
 	$(PYTEST)
@@ -83,6 +89,8 @@ build/torch-$(TORCH)/.ready: pyproject.toml constraints.txt
 
 test-gpu: .venv-gpu/.ready  ## the tests that need an NVIDIA GPU, in an environment with CUDA and TensorRT
 	.venv-gpu/bin/pytest -m gpu
+	.venv-gpu/bin/bcos-sdk export cifar10_resnet18_w16 --precision fp16 --force -o build/gpu-half
+	.venv-gpu/bin/bcos-sdk doctor --report build/gpu-report.json --model build/gpu-half
 
 .venv-gpu/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(@D)
@@ -90,8 +98,38 @@ test-gpu: .venv-gpu/.ready  ## the tests that need an NVIDIA GPU, in an environm
 	$(@D)/bin/python -m pip install --quiet --constraint constraints.txt --no-deps bcos torchvision
 	@touch $@
 
+test-ray: .venv-ray/.ready build/pythons/bundles  ## kills, S3 and throughput on a real Ray cluster of this machine; ten minutes
+	BCOS_SDK_TEST_BUNDLES=$(CURDIR)/build/pythons/bundles .venv-ray/bin/python -m pytest -n 0 --full tests/cluster
+
+# Ray needs another protobuf than the exporter may, so it has an environment of its own, without torch.
+.venv-ray/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[cpu,openvino,pandas,ray]' \
+		$(TEST_TOOLS) boto3 duckdb moto[server] psutil
+	@touch $@
+
+test-triton: $(READY) build/triton/.ready  ## a real tritonserver on repositories that bcos-sdk writes; needs Linux on x86-64
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt grpcio
+	BCOS_SDK_TEST_TRITON=$(CURDIR)/build/triton $(BIN)/pytest -n 0 --full tests/tritonserver
+	BCOS_SDK_TEST_TRITON=$(CURDIR)/build/triton $(BIN)/pytest -n 0 --full tests/client -k Triton
+
+# The server has an environment of its own, because it needs numpy 1. Its ONNX Runtime is that of the tests: bits are compared.
+build/triton/.ready: constraints.txt
+	rm -rf $(@D)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet $(TRITON) $$(sed -n 's/^\(onnxruntime==[^;]*\).*/\1/p' constraints.txt | head -1)
+	@touch $@
+
+test-resolve:  ## resolve every extra for every supported Python from constraints.txt, without installing anything
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet --constraint constraints.txt uv
+	PATH=$(CURDIR)/build/lock/bin:$$PATH $(PYTHON) .ci/resolve.py $(PYTHONS)
+
 soak: $(READY)  ## 20,000 calls per runtime with good and hostile images, and 200 clients: memory must stay constant
 	$(BIN)/pytest -n 0 --soak -m soak tests/attacks/test_soak.py
+
+soak-serve: $(READY)  ## 20,000 requests to a server, one in twenty hostile: every answer is compared, memory must stay constant
+	$(BIN)/pytest -n 0 --soak -m soak tests/serve/test_serve_soak.py
 
 wheel: $(READY)  ## build dist/: the same commit gives the same bytes
 	rm -rf dist build/lib build/bdist.*
@@ -107,11 +145,19 @@ bench: $(READY)  ## measure the figures of docs/benchmarks.md; takes long and ne
 	$(BIN)/bcos-sdk benchmark $(BENCH) --batch 1,8 --against reference,conventional --threads 2 --rounds 7 --json docs/benchmarks.json
 	$(BIN)/python docs/make_benchmarks.py
 
+bench-serve: $(READY) build/bench-serve/resnet50/manifest.json  ## compare a server on loopback with the bare engine; ten minutes
+	$(BIN)/python .ci/bench_serve.py cifar10_resnet18_w16 build/bench-serve/resnet50
+
+build/bench-serve/resnet50/manifest.json: $(READY)
+	$(BIN)/bcos-sdk export resnet50 --random-weights --force -o $(@D)
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	PYTHONPATH=tests $(BIN)/lint-imports --no-logo --no-cache
+	@if command -v node > /dev/null && test -d $(VENV)/typescript; then echo tsc; node $(VENV)/typescript/bin/tsc --project .; \
+	else echo "No Node or no TypeScript: the types of the browser's modules are not checked."; fi
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
@@ -121,6 +167,8 @@ format: $(READY)
 # build of torch, with another hash, differs between machines. setuptools is first, because it builds other packages.
 # Tests and `make bench` compare with `bcos` and `torchvision`. They are installed without their dependencies, because
 # torchvision would otherwise replace torch.
+# The page in the browser needs files of an npm package, and its types are checked with TypeScript. Both are compared with
+# recorded hashes. Nothing in them is run at set-up.
 # Tests check calls of classic TensorRT against the Python bindings of two versions. Both packages are called
 # tensorrt_bindings, and neither can be imported without TensorRT's libraries, so each has its own folder.
 $(READY): pyproject.toml constraints.txt $(wildcard requirements/*.txt) Makefile
@@ -135,7 +183,10 @@ $(READY): pyproject.toml constraints.txt $(wildcard requirements/*.txt) Makefile
 		$(BIN)/python -m pip install --quiet $(LOCKED) requirements/$$bindings.txt --upgrade --target $(VENV)/$$bindings \
 		|| echo "No $$bindings for this platform: the tests of classic TensorRT's API will be skipped."; \
 	done
+	@$(BIN)/python .ci/node_packages.py bcos_sdk/web/onnxruntime-web.json bcos_sdk/web/runtime \
+		|| echo "No ONNX Runtime Web: \`bcos-sdk web\` needs it. Try again with \`make browser\`."
+	@$(BIN)/python .ci/node_packages.py .ci/typescript.json $(VENV)/typescript || true
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-gpu build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-gpu .venv-ray build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

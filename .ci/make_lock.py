@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-EXTRAS = ("cpu", "openvino", "export", "sign", "trt-rtx", "dev")
+EXTRAS = ("cpu", "openvino", "export", "serve", "sign", "trt-rtx", "dev")
 WITHOUT_DEPENDENCIES = ("bcos", "torchvision")
 BINDINGS = ("tensorrt-cu12-bindings", "tensorrt-cu13-bindings")
 NOT_LOCKED = re.compile(r"torch|triton|cuda-toolkit|nvidia-")

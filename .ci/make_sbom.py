@@ -14,15 +14,34 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parents[1]
 Entry = dict[str, Any]
 SBOM = ROOT / "sbom.cdx.json"
-MODEL = "bcos_sdk/builtin/cifar10_resnet18_w16.safetensors"
+MODELS = {  # description, its accuracy in training.json, data, terms of the data
+    "cifar10_resnet18_w16": (
+        "B-cos ResNet-18 for ten classes",
+        "test_accuracy",
+        "CIFAR-10",
+        "50,000 images (Krizhevsky, 2009); the authors state no licence; not part of the package",
+    ),
+    "pets37_resnet18_w32": (
+        "B-cos ResNet-18 for 37 breeds of cats and dogs",
+        "breed_accuracy",
+        "Oxford-IIIT Pet",
+        "6,126 photographs (Parkhi et al., 2012) under CC-BY-SA-4.0; not part of the package",
+    ),
+}
 NOT_IN_SBOM = {"dev"}
+ONNXRUNTIME_WEB = "bcos_sdk/web/onnxruntime-web.json"
 LICENCES = {  # of the packages that pyproject.toml names
     "bcos": "Apache-2.0",
+    "captum": "BSD-3-Clause",
     "click": "BSD-3-Clause",
     "cryptography": "Apache-2.0 OR BSD-3-Clause",
     "cuda-bindings": "Apache-2.0",
     "einops": "MIT",
+    "fastapi": "MIT",
     "filelock": "MIT",
+    "fsspec": "BSD-3-Clause",
+    "grpcio": "Apache-2.0",
+    "httptools": "MIT",
     "matplotlib": "Matplotlib licence",
     "model-signing": "Apache-2.0",
     "numpy": "BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0",
@@ -33,10 +52,13 @@ LICENCES = {  # of the packages that pyproject.toml names
     "openvino": "Apache-2.0",
     "pandas": "BSD-3-Clause",
     "pillow": "MIT-CMU",
+    "prometheus-client": "Apache-2.0 AND BSD-2-Clause",
     "pyarrow": "Apache-2.0",
     "pydantic": "MIT",
     "pyopenssl": "Apache-2.0",
+    "python-multipart": "Apache-2.0",
     "pyyaml": "MIT",
+    "ray": "Apache-2.0",
     "safetensors": "Apache-2.0",
     "sigstore-models": "MIT",
     "tensorrt": "NVIDIA proprietary licence",
@@ -44,6 +66,9 @@ LICENCES = {  # of the packages that pyproject.toml names
     "torch": ("Apache-2.0 AND Apache-2.0 WITH LLVM-exception AND BSD-2-Clause AND BSD-3-Clause AND BSL-1.0 AND MIT"),
     "torchvision": "BSD-3-Clause",
     "typing-extensions": "PSF-2.0",
+    "urllib3": "MIT",
+    "uvicorn": "BSD-3-Clause",
+    "uvloop": "MIT OR Apache-2.0",
 }
 
 
@@ -64,34 +89,46 @@ def other_files() -> Iterator[Entry]:
         yield described | {"hashes": hashes(path), "licenses": licence(text)}
 
 
-def model() -> Entry:
-    """The weights of the built-in model and the data that they were trained on."""
-    name = Path(MODEL).stem
-    figures = json.loads((ROOT / "bcos_sdk" / "builtin" / "training.json").read_text("utf-8"))
-    dataset = {
-        "type": "dataset",
-        "name": "CIFAR-10",
-        "description": "50,000 images (Krizhevsky, 2009); the authors state no licence; not part of the package",
-    }
+def browser_library() -> Entry:
+    """The package of npm whose files are in the wheel, with the hash of its archive."""
+    record = json.loads((ROOT / ONNXRUNTIME_WEB).read_text("utf-8"))
+    url = f"pkg:npm/{record['package']}@{record['version']}"
     return {
-        "type": "machine-learning-model",
-        "bom-ref": MODEL,
-        "name": name,
-        "description": "B-cos ResNet-18 for ten classes. The bundle in the folder of the same name is its export.",
-        "hashes": hashes(MODEL),
-        "licenses": licence("Apache-2.0"),
-        "modelCard": {
-            "modelParameters": {
-                "approach": {"type": "supervised"},
-                "task": "image classification",
-                "architectureFamily": "B-cos ResNet",
-                "datasets": [dataset],
-            },
-            "quantitativeAnalysis": {
-                "performanceMetrics": [{"type": "test accuracy", "value": str(figures["test_accuracy"])}]
-            },
-        },
+        "type": "library",
+        "bom-ref": url,
+        "name": record["package"],
+        "version": record["version"],
+        "description": "runs the graphs in browsers; six of its files are in bcos_sdk/web/runtime",
+        "hashes": [{"alg": "SHA-256", "content": record["sha256"]}],
+        "licenses": licence(record["licence"]),
+        "purl": url,
     }
+
+
+def models() -> Iterator[Entry]:
+    """The weights of the built-in models and the data that they were trained on."""
+    for name, (description, figure, data, terms) in MODELS.items():
+        file = f"bcos_sdk/builtin/{name}.safetensors"
+        figures = json.loads((ROOT / "bcos_sdk" / "builtin" / f"{name}.training.json").read_text("utf-8"))
+        yield {
+            "type": "machine-learning-model",
+            "bom-ref": file,
+            "name": name,
+            "description": f"{description}. The bundle in the folder of the same name is its export.",
+            "hashes": hashes(file),
+            "licenses": licence("Apache-2.0"),
+            "modelCard": {
+                "modelParameters": {
+                    "approach": {"type": "supervised"},
+                    "task": "image classification",
+                    "architectureFamily": "B-cos ResNet",
+                    "datasets": [{"type": "dataset", "name": data, "description": terms}],
+                },
+                "quantitativeAnalysis": {
+                    "performanceMetrics": [{"type": "test accuracy", "value": str(figures[figure])}]
+                },
+            },
+        }
 
 
 def packages() -> Iterator[Entry]:
@@ -131,7 +168,7 @@ def document() -> Entry:
     package = metadata("bcos-sdk")
     url = f"pkg:pypi/bcos-sdk@{package['Version']}"
     needed = list(packages())
-    contained = [model(), *other_files()]
+    contained = [*models(), *other_files(), browser_library()]
     described = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",

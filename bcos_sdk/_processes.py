@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
 
-__all__ = ["import_path", "last_lines", "peak_memory", "python_command"]
+__all__ = ["import_path", "is_running", "last_lines", "peak_memory", "python_command"]
 
 _LINES_QUOTED = 3
 _SET_PATH = "import json, sys\nsys.path[:] = json.loads(sys.argv.pop(1))\n"
@@ -32,6 +33,19 @@ def last_lines(output: str) -> str:
     """The last lines of a process's stderr as one line, for an error message."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return "; ".join(lines[-_LINES_QUOTED:])
+
+
+def is_running(process: int) -> bool:
+    """Whether there is a process with this id, of any user."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    except OverflowError:  # no process has such a number
+        return False
+    return True
 
 
 def peak_memory() -> int | None:

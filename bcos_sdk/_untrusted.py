@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from bcos_sdk._files import open_without_blocking
 from bcos_sdk.errors import BcosError, first_faults, shown
 
-__all__ = ["open_to_read", "parse_json", "read_arrays", "read_bounded", "typed_errors"]
+__all__ = ["open_to_read", "parse_json", "read_array", "read_arrays", "read_bounded", "typed_errors"]
 
 _MOST_MEMBERS = 64
 _HEADER = 4096
@@ -108,7 +108,7 @@ def read_arrays(file: IO[bytes], *, largest: int) -> dict[str, npt.NDArray[Any]]
             if len(members) > _MOST_MEMBERS or any(member.file_size > largest + _HEADER for member in members):
                 raise ValueError("its arrays are too many or too large")
             return {
-                member.filename.removesuffix(".npy"): _array(archive.read(member), largest)
+                member.filename.removesuffix(".npy"): read_array(archive.read(member), largest=largest)
                 for member in members
                 if member.filename.endswith(".npy")
             }
@@ -118,7 +118,8 @@ def read_arrays(file: IO[bytes], *, largest: int) -> dict[str, npt.NDArray[Any]]
         raise ValueError(_reason(error)) from error
 
 
-def _array(contents: bytes, largest: int) -> npt.NDArray[Any]:
+def read_array(contents: bytes, *, largest: int) -> npt.NDArray[Any]:
+    """The array of a .npy file, of at most `largest` bytes. Anything else is a `ValueError`. No pickle is loaded."""
     array = np.lib.format.read_array(io.BytesIO(contents), allow_pickle=False)
     if array.nbytes > largest:  # an array with an axis of 0 bytes per value can claim any shape
         raise ValueError("its arrays are too many or too large")

@@ -8,7 +8,8 @@ BcosError
 │   │   ├── ImageTooLargeError
 │   │   ├── DecodingTimeoutError
 │   │   └── DecoderCrashedError
-│   └── UnknownTargetError
+│   ├── UnknownTargetError
+│   └── UnknownLayerError
 ├── ModelError                   a model, its weights or its bundle
 │   ├── RegistryError
 │   ├── UnknownModelError
@@ -35,7 +36,12 @@ BcosError
 │   ├── EngineError
 │   ├── InferenceError
 │   │   └── OutOfMemoryError
-│   └── SelfTestError
+│   ├── SelfTestError
+│   └── ServerError              a model behind a server
+│       ├── ServerUnavailableError
+│       ├── ServerRefusedError
+│       └── ServerAnswerError
+├── ClusterError                 a Ray cluster that cannot be reached, does not fit, or lost a run
 ├── ClientError                  a call that the client could not finish
 │   ├── QueueFullError
 │   ├── DeadlineError
@@ -56,12 +62,16 @@ succeed later. `exit_code` is what the command line returns.
 from __future__ import annotations
 
 import copy
-from typing import Any, ClassVar, Protocol
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from pydantic import ValidationError
 from typing_extensions import Self
 
 from bcos_sdk._plain_text import plain, plain_lines
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 __all__ = [
     "BcosError",
@@ -72,6 +82,7 @@ __all__ = [
     "CheckpointError",
     "ClientClosedError",
     "ClientError",
+    "ClusterError",
     "DeadlineError",
     "DecoderCrashedError",
     "DecodingTimeoutError",
@@ -103,8 +114,13 @@ __all__ = [
     "RegistryError",
     "ResultError",
     "SelfTestError",
+    "ServerAnswerError",
+    "ServerError",
+    "ServerRefusedError",
+    "ServerUnavailableError",
     "SignatureError",
     "SigningError",
+    "UnknownLayerError",
     "UnknownModelError",
     "UnknownTargetError",
     "UnreadableImageError",
@@ -245,6 +261,20 @@ class UnknownTargetError(InputError):
 
     code = "unknown_target"
     hint = None
+
+
+class UnknownLayerError(InputError):
+    """The network has no such layer, or it cannot be explained."""
+
+    code = "unknown_layer"
+    hint = None
+
+    @classmethod
+    def among(cls, path: str, known: Sequence[str], advice: str) -> UnknownLayerError:
+        """The error for a name that is none of the known layers. The hint has the nearest of them."""
+        near = get_close_matches(path, known, n=3, cutoff=0.4)
+        listed = f"Similar layers: {', '.join(near)}. " if near else ""
+        return cls(f"there is no layer {shown(path)}", source=shown(path, quote=False), hint=f"{listed}{advice}")
 
 
 # ----------------------------------------------------------------------------------------------------------- models
@@ -454,6 +484,42 @@ class SelfTestError(DeviceError):
 
     code = "self_test_failed"
     exit_code = 3
+
+
+class ServerError(DeviceError):
+    """A server failed to compute a request. Family of the errors below."""
+
+    code = "server_error"
+    hint: str | None = "The log of the server has the cause."
+
+
+class ServerUnavailableError(ServerError):
+    """A server cannot be reached, is not ready or is too busy, also after retries."""
+
+    code = "server_unavailable"
+    hint = "Try again later, and check that the server runs and the address is right."
+    retryable = True
+
+
+class ServerRefusedError(ServerError):
+    """A server refuses a request: it has no such model, needs a token, or does not accept the tensors."""
+
+    code = "server_refused"
+    hint = None
+
+
+class ServerAnswerError(ServerError):
+    """The answer of a server is not that of its model: wrong shapes or types, another model, or no valid message."""
+
+    code = "server_answer_invalid"
+    hint = "The server is not one that this client can use, or it was changed. Restart it with the model that you want."
+
+
+class ClusterError(BcosError):
+    """A Ray cluster cannot be reached, has too few CPUs or GPUs, or could not finish a run."""
+
+    code = "cluster_error"
+    hint = "`ray status` shows the machines of the cluster and what they have."
 
 
 # ------------------------------------------------------------------------------------------------ calls of the client

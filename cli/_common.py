@@ -11,14 +11,18 @@ import click
 from bcos_sdk._plain_text import plain
 from bcos_sdk.backends import device_names
 from bcos_sdk.cli._terminal import print_message
+from bcos_sdk.contract import CHANNEL_COUNTS, MOST_CHANNELS
 from bcos_sdk.limits import MOST_THREADS
 
 __all__ = [
+    "channels_option",
     "columns",
     "device_option",
     "json_option",
+    "output_name_option",
     "pairs",
     "parse_size",
+    "parse_sizes",
     "print_stages",
     "registry_option",
     "split_list",
@@ -28,6 +32,15 @@ __all__ = [
 ]
 
 _MOST_DIGITS = 9
+
+
+def _parse_channels(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
+    number = int(text) if text is not None and text.isdecimal() and len(text) <= 5 else None
+    if text is None or text in CHANNEL_COUNTS or (number is not None and 1 <= number <= MOST_CHANNELS):
+        return text
+    known = ", ".join(CHANNEL_COUNTS)
+    raise click.BadParameter(f"{text!r} is neither one of {known} nor a number from 1 to {MOST_CHANNELS}")
+
 
 device_option = click.option("--device", default="auto", show_default=True, help=f"{', '.join(device_names())}, ...")
 threads_option = click.option(
@@ -47,6 +60,15 @@ registry_option = click.option(
     metavar="FILE",
     help="A registry file of your own, which joins the built-in one; also BCOS_SDK_REGISTRY.",
 )
+channels_option = click.option(
+    "--channels",
+    metavar="KIND|N",
+    callback=_parse_channels,
+    help="rgb+complement (default), rgb, grey, grey+complement, or N for arrays with N channels instead of images.",
+)
+output_name_option = click.option(
+    "--output-name", metavar="NAME", help="Which of several results of the network are the logits."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
@@ -63,6 +85,12 @@ def parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) -
     if len(sides) > 2 or not all(side.isdecimal() and len(side) <= _MOST_DIGITS and int(side) for side in sides):
         raise click.BadParameter(f"{text!r} is not a size: write 224, or 224x320 for height x width")
     return int(sides[0]), int(sides[-1])
+
+
+def parse_sizes(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[tuple[int, int], ...]:
+    """Parse "224,448x320" to heights and widths."""
+    sizes = [parse_size(ctx, param, part.strip()) for part in (text or "").split(",")] if text is not None else []
+    return tuple(size for size in sizes if size is not None)
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -12,10 +12,10 @@ import click
 from bcos_sdk._extras import require
 from bcos_sdk._untrusted import parse_json, read_bounded, typed_errors
 from bcos_sdk.backends.tensorrt import EngineRecord, list_engines
-from bcos_sdk.bundle import Bundle, find_bundle, signature_kind
+from bcos_sdk.bundle import Bundle, LayerRecord, Manifest, find_bundle, signature_kind
 from bcos_sdk.cli._common import json_option, pairs
 from bcos_sdk.cli._terminal import print_json, print_lines
-from bcos_sdk.contract import EXPLAIN_METADATA
+from bcos_sdk.contract import EXPLAIN_METADATA, InputSpec
 from bcos_sdk.errors import BundleError
 
 __all__ = ["inspect"]
@@ -116,21 +116,36 @@ def _text(text: str | bytes) -> str:
     return text if isinstance(text, str) else text.decode("utf-8", "backslashreplace")
 
 
+def _output_text(manifest: Manifest) -> str:
+    probability = "no probability" if manifest.probability == "none" else manifest.probability
+    if manifest.map is not None:
+        classes, height, width = manifest.map
+        return f"a map of {classes} classes, {height}×{width}, {probability}"
+    return f"{manifest.classes} {'values' if manifest.probability == 'none' else 'classes'}, {probability}"
+
+
+def _channels_text(spec: InputSpec) -> str:
+    return f"{spec.depth} channels, arrays only" if spec.channels == "none" else spec.channels
+
+
 def _bundle_lines(bundle: Bundle) -> list[str]:
     manifest = bundle.manifest
     spec = manifest.input
     steps = [f"resize {spec.resize}" if spec.resize else "", f"crop {spec.crop[0]}×{spec.crop[1]}" if spec.crop else ""]
     size = sum(record.size for record in manifest.files.values()) / 1e6
     worst = max((row.residual for row in manifest.parity), default=0.0)
+    further = ", ".join(f"{height}×{width}" for height, width in manifest.input_sizes[1:])
     rows = [
         ("bundle", str(bundle.path)),
         ("sha256", bundle.sha256),
         ("signature", _signature_text(bundle)),
         ("model", f"{manifest.model.name}  ({manifest.model.module})"),
         ("weights", f"sha256 {manifest.model.weights_sha256[:16]}…"),
-        ("input", f"{spec.size[0]}×{spec.size[1]} rgb+complement  {', '.join(filter(None, steps))}".rstrip()),
-        ("classes", f"{manifest.classes}, {manifest.probability}"),
+        ("input", f"{spec.size[0]}×{spec.size[1]} {_channels_text(spec)}  {', '.join(filter(None, steps))}".rstrip()),
+        *([("further sizes", further)] if further else []),
+        ("output", _output_text(manifest)),
         ("bias terms", ", ".join(manifest.bias_terms)),
+        *((f"layer {one.path}", _layer_text(one)) for one in manifest.layer_records),
         ("largest batch", str(manifest.max_batch)),
         ("precision", f"{manifest.precision}, residual at export {worst:.1e}, tolerance {manifest.tolerance:.0e}"),
         *([("in float32", ", ".join(manifest.float_layers))] if manifest.float_layers else []),
@@ -139,6 +154,11 @@ def _bundle_lines(bundle: Bundle) -> list[str]:
         *(("engine", _engine_text(name, found)) for name, found in list_engines(bundle.engines).items()),
     ]
     return pairs(rows)
+
+
+def _layer_text(layer: LayerRecord) -> str:
+    shape = "×".join(map(str, layer.shape))
+    return f"{layer.kind} {shape}, {'complete' if layer.complete else 'partial'}, bias {', '.join(layer.bias_terms)}"
 
 
 def _signature_text(bundle: Bundle) -> str:

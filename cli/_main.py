@@ -9,10 +9,7 @@ from typing import Any
 import click
 
 from bcos_sdk import __version__
-from bcos_sdk.cli._doctor_command import doctor
-from bcos_sdk.cli._inspect_command import inspect
-from bcos_sdk.cli._models_command import models
-from bcos_sdk.cli._sign_command import sign
+from bcos_sdk.cli._commands import LazyGroup
 from bcos_sdk.cli._signals import exit_code_of, watch_signals
 from bcos_sdk.cli._terminal import (
     PlainFormatter,
@@ -21,16 +18,12 @@ from bcos_sdk.cli._terminal import (
     print_message,
     print_traceback,
 )
-from bcos_sdk.cli._validate_command import validate
-from bcos_sdk.cli.benchmark import benchmark
-from bcos_sdk.cli.export import export
-from bcos_sdk.cli.predict import predict
 from bcos_sdk.errors import BcosError, OutputError
 
 __all__ = ["main"]
 
 
-class _Group(click.Group):
+class _Group(LazyGroup):
     """Prints every error to stderr as one message, and exits with its exit code."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
@@ -108,7 +101,3 @@ def main(verbose: bool) -> None:
     handler.setFormatter(PlainFormatter("%(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.INFO if verbose else logging.WARNING)
     logging.captureWarnings(True)
-
-
-for command in (export, predict, models, inspect, validate, sign, doctor, benchmark):
-    main.add_command(command)

@@ -191,7 +191,7 @@ def _details(spec: ModelSpec) -> list[tuple[str, str]]:
         ("labels", labels),
         ("parameters", f"{figures.parameters:,}" if figures.parameters else "-"),
         ("top-1 / top-5 %", f"{_figure(figures.top1)} / {_figure(figures.top5)}"),
-        ("localisation %", _figure(figures.localisation)),
+        ("localisation %", _localisation(figures.localisation)),
         ("note", figures.note or "-"),
         *_weights_rows(spec),
     ]
@@ -203,6 +203,11 @@ def _by(size: tuple[int, int]) -> str:
 
 def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
+
+
+def _localisation(score: float | None) -> str:
+    """The score with its source."""
+    return "-" if score is None else f"{score:.1f} (grid pointing game, Böhle et al., TPAMI 2024)"
 
 
 for subcommand in (labels, list_exports, remove):

@@ -8,7 +8,7 @@ from bcos_sdk.bundle import find_bundle, signature_kind
 from bcos_sdk.cli._common import device_option, tf32_option, trust_engines_option
 from bcos_sdk.cli._terminal import print_lines
 from bcos_sdk.cli._trust_options import Trust, trust_options
-from bcos_sdk.images import encode
+from bcos_sdk.images import stand_in
 
 __all__ = ["validate"]
 
@@ -35,7 +35,7 @@ def validate(model: str, device: str, tf32: bool, trust_engines: bool, trust: Tr
       bcos-sdk validate out/resnet50 --public-key public.pem
       bcos-sdk validate out/resnet50 --identity me@example.com --issuer https://accounts.google.com
     """
-    from bcos_sdk.client import Client
+    from bcos_sdk.client import Client, target_at
 
     bundle = find_bundle(model, **trust.arguments)
     print_lines(f"ok  hashes        {len(bundle.manifest.files)} files of {bundle.path}")
@@ -47,10 +47,15 @@ def validate(model: str, device: str, tf32: bool, trust_engines: bool, trust: Tr
         print_lines(f"--  signature     {signature_kind(bundle.signature)}, not checked: no signer was named")
     with Client(bundle.path, device=device, tf32=tf32, trust_engines=trust_engines, **trust.arguments) as client:
         golden = bundle.golden()
-        image = encode(golden.pixels)
+        image = stand_in(golden.pixels, bundle.manifest.input)
         client.predict(image)
         print_lines(f"ok  predict       logits agree with the golden record on {client.device}")
-        (explained,) = client.explain(image, targets=golden.target)
+        (explained,) = client.explain(image, targets=target_at(bundle.manifest, golden.target))
         print_lines(f"ok  explain       logits and W(x) agree with the golden record on {client.device}")
+        for layer in client.layers:
+            client.explain_features(image, layer=layer, target=target_at(bundle.manifest, golden.target))
+            client.explain_layer(image, layer=layer, direction=0)
+            print_lines(f"ok  {layer:<12}  features and W agree with the golden record on {client.device}")
         figures = explained.explanations[0].completeness
-    print_lines(f"ok  completeness  residual {figures.relative_residual:.1e}, tolerance {figures.tolerance:.0e}")
+    tolerance = f"tolerance {figures.tolerance:.0e} of {figures.precision}"
+    print_lines(f"ok  completeness  residual {figures.relative_residual:.1e}, {tolerance}")

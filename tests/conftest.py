@@ -19,12 +19,13 @@ from support import gpu_machine, one_thread
 from support.bundles import BUNDLES, random_pixels, small_bundle
 from support.export_extra import HAVE_TORCH, torch
 from support.gpu_machine import GpuMachine
+from support.places import PLACES, small_client
 from support.slow import SlowBackend
 from support.soak import Soak
 
 import bcos_sdk
 from bcos_sdk import Client
-from bcos_sdk.backends import Driver, probe_driver
+from bcos_sdk.backends import Driver, _open, probe_driver
 from bcos_sdk.bundle import Bundle
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -109,6 +110,24 @@ def pytest_testnodedown(node: Any) -> None:
         node.config.stash[_TABLES][title].update(rows)
 
 
+@pytest.fixture(autouse=True)
+def no_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `auto` open devices without a child process first, except in tests of it."""
+    monkeypatch.setattr(_open, "crash_of", lambda *_: None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_process() -> Iterator[None]:
+    """One child process for all exports: each export alone would start one."""
+    if not HAVE_TORCH:
+        yield
+        return
+    from bcos_sdk.exporters.verify import sessions_end
+
+    with sessions_end():
+        yield
+
+
 @pytest.fixture
 def report_parity(request: pytest.FixtureRequest) -> Callable[[str, float, float], None]:
     """Add a row to the parity table that is printed after the run."""
@@ -188,9 +207,17 @@ def _shortfall(config: pytest.Config) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    with Client(small_bundle().path, device="cpu") as made:
+def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    place = getattr(request, "param", PLACES[0])
+    with small_client(place, tmp_path_factory.mktemp("server") / "models") as made:
         yield made
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Test the promises of a client, those in tests/client, wherever its model can be."""
+    in_folder = metafunc.definition.path.parent.name == "client"
+    if in_folder and "client" in metafunc.fixturenames and not hasattr(metafunc.module, "client"):
+        metafunc.parametrize("client", PLACES, indirect=True, scope="module")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import subprocess
@@ -23,6 +24,7 @@ from bcos_sdk import BcosError, Prediction, errors
 from bcos_sdk.bundle import SIGNATURE
 from bcos_sdk.cli import main
 from bcos_sdk.cli.benchmark import Report
+from bcos_sdk.ray import arrow_schema
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -63,6 +65,31 @@ def test_the_tables_are_up_to_date() -> None:
     assert table.count("\n| `") == len(kinds) - 1
     for kind in set(kinds) - {BcosError}:
         assert f"| `{kind.__name__}` | `{kind.__bases__[0].__name__}` | `{kind.code}` |" in table
+
+
+def test_the_page_of_ray_is_up_to_date() -> None:
+    pytest.importorskip("pyarrow")
+    make_ray = script("make_ray")
+    text, figures = make_ray.PAGE.read_text("utf-8"), json.loads(make_ray.DATA.read_text("utf-8"))
+    assert text == make_ray.with_tables(text, figures), "run python docs/make_ray.py"
+    for name in arrow_schema().names:
+        assert f"| `{name}` |" in text
+    assert all(one["expected"] == one["found"] and not one["twice"] for one in figures["kills"])
+
+
+def test_the_plan_of_ten_million_images() -> None:
+    make_ray = script("make_ray")
+    plan = {"explain_cpu_seconds": 0.36, "host_cpu_seconds": 0.012, "row_bytes": {"float16": 50_000, "none": 500}}
+    plan |= {"shard_bytes": 80, "driver_bytes": 400, "resume_bytes": 800, "driver_base": 200e6, "worker_bytes": 600e6}
+    table = make_ray.plan_table({"plan": plan})
+    assert "| bytes read | 1.1 TB |" in table
+    assert "| bytes written, float16 | 500.0 GB | 50.0 kB per image, 10,000 files |" in table
+    assert "| 64 CPUs, 64 workers | 15.6 h | 0.360 CPU seconds per image |" in table
+    assert "| memory of the driver | 4.2 GB |" in table
+    assert "| 8 GPUs with 12 CPUs each, 8 workers | at least 21 min |" in table
+    limits = make_ray.breaks_table({"plan": plan})
+    assert "16 GB hold 39 million names, with `--resume` 19 million" in limits
+    assert "they feed 990 CPUs" in limits
 
 
 def test_each_case_of_an_attack_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,10 +148,8 @@ def test_the_readme_runs_as_printed(clone: Path, capsys: pytest.CaptureFixture[s
     (block,) = python_blocks(ROOT / "README.md")
     exec(block, {})
     assert (clone / "why.png").is_file()
-    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()[::2]] == [
-        ["samples/cat-1.jpg", "cat"],
-        ["samples/ship.jpg", "ship"],
-    ]
+    found = [line.split() for line in capsys.readouterr().out.splitlines()[::2]]
+    assert [(words[0], words[-2]) for words in found] == [("samples/cat-1.jpg", "cat"), ("samples/dog.jpg", "dog")]
 
 
 def test_the_guide_to_the_client_runs_as_printed(clone: Path) -> None:
@@ -139,6 +164,17 @@ def test_the_guide_to_the_client_runs_as_printed(clone: Path) -> None:
     written = {"why.png", "rgba.png", "arrays.npz", "where.png", "results.jsonl"}
     assert {path.name for path in clone.iterdir()} == {"samples"} | written
     names["client"].close()
+
+
+def test_the_pages_about_layers_run_as_printed(clone: Path) -> None:
+    (block,) = python_blocks(ROOT / "docs" / "layers.md")
+    names: dict[str, Any] = {}
+    exec(block, names)
+    assert names["e"].completeness.passed
+    assert names["e"].value == pytest.approx(names["f"].activation, rel=1e-4)
+    (block,) = python_blocks(ROOT / "docs" / "concepts.md")
+    exec(block, {})
+    assert (clone / "sheet.png").is_file()
 
 
 def test_the_service_runs_as_printed(clone: Path) -> None:

@@ -45,9 +45,10 @@ def test_the_torch_of_ci_is_tried() -> None:
 
 
 def test_doctor_tells_whether_torch_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bcos_sdk.backends._probe import Outcome
     from bcos_sdk.cli import _doctor_command
 
-    monkeypatch.setattr(_doctor_command, "check_device", lambda device: None)
+    monkeypatch.setattr(_doctor_command, "examine_device", lambda device: Outcome(None, "fp32"))
     monkeypatch.setattr(_doctor_command, "installed_version", lambda name: {"torch": "2.5.1"}.get(name))
     run = CliRunner().invoke
     assert "2.5.1, older than 2.6, the oldest supported version\n" in run(main, ["doctor"]).stdout

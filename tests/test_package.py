@@ -67,7 +67,14 @@ def test_the_wheel_contains_one_package_and_its_data(wheel: Path) -> None:
         "bcos_sdk/exporters/__init__.py",
         "bcos_sdk/cli/__init__.py",
         "bcos_sdk/cli/predict/report.html",
-        "bcos_sdk/builtin/MODEL_CARD.md",
+        "bcos_sdk/pages/page/main.js",
+        "bcos_sdk/serve/page/start.js",
+        "bcos_sdk/web/bcos/bcos.js",
+        "bcos_sdk/web/onnxruntime-web.json",
+        "bcos_sdk/web/page/worker.js",
+        "bcos_sdk/builtin/cifar10_resnet18_w16.md",
+        "bcos_sdk/builtin/pets37_resnet18_w32.md",
+        "bcos_sdk/builtin/pets37_resnet18_w32/explain.onnx",
         "bcos_sdk/builtin/cifar10_resnet18_w16/explain.onnx",
     ):
         assert expected in names

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from packaging.licenses import canonicalize_license_expression
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from support.building import ROOT, build, copy_sources
 from support.scripts import load_script
 
@@ -113,8 +114,9 @@ def test_the_wheel_has_an_sbom_that_is_valid_and_up_to_date(builds: tuple[Path, 
         sbom = json.loads(text)
         assert sbom == script("make_sbom").document(), "run `make lock`"
         contained = sbom["metadata"]["component"]["components"]
-        assert [one["type"] for one in contained] == ["machine-learning-model", "file", "file", "file"]
-        for one in contained:
+        models, files = ["machine-learning-model"] * 2, ["file"] * 4
+        assert [one["type"] for one in contained] == [*models, *files, "library"]
+        for one in contained[:-1]:
             found = hashlib.sha256(archive.read(one["bom-ref"])).hexdigest()
             assert one["hashes"] == [{"alg": "SHA-256", "content": found}]
     required = {one["name"] for one in sbom["components"] if one["scope"] == "required"}
@@ -155,3 +157,43 @@ def test_the_licences_in_the_sbom_are_those_that_the_packages_state() -> None:
             assert expression == stated, entry["name"]
             compared += 1
     assert compared >= 5
+
+
+PYTHONS = ("3.10.18", "3.11.13", "3.12.11", "3.13.7")
+
+
+def unsupported(constraint: str, requires: str) -> list[str]:
+    """The versions of Python for which the constraint chooses a version of a package that does not support them."""
+    marker = Requirement(constraint).marker
+    chosen = [
+        python
+        for python in PYTHONS
+        if marker is None
+        or marker.evaluate({"python_version": ".".join(python.split(".")[:2]), "python_full_version": python})
+    ]
+    return [python for python in chosen if python not in SpecifierSet(requires)]
+
+
+def test_the_constraints_choose_only_versions_that_support_the_python() -> None:
+    """Checked for the packages that are installed in the version of constraints.txt; `make test-resolve` checks all."""
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    constraints = [line for line in lines if line and not line.startswith("#")]
+    checked = []
+    for constraint in constraints:
+        wanted = Requirement(constraint)
+        try:
+            found = metadata(wanted.name)
+        except PackageNotFoundError:
+            continue
+        if f"=={found['Version'].partition('+')[0]}" == str(wanted.specifier):
+            checked.append(wanted.name)
+            assert unsupported(constraint, found["Requires-Python"] or "") == [], constraint
+    assert len(checked) > len(constraints) // 2
+    assert unsupported("cuda-bindings==13.5.0", ">=3.11") == ["3.10.18"]
+    assert unsupported('cuda-bindings==13.5.0; python_version >= "3.11"', ">=3.11") == []
+
+
+def test_the_gpu_extra_brings_the_libraries_of_cuda() -> None:
+    """A machine has the driver only. cuBLAS comes as a dependency of cuDNN."""
+    (wanted,) = re.findall(r'^gpu = \["(.+)"\]', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
+    assert Requirement(wanted).extras == {"cuda", "cudnn"}

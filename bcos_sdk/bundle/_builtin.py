@@ -1,4 +1,4 @@
-"""The model that ships with this package: its folder, and the digest that its manifest must have."""
+"""The models that ship with this package: their folders, and the digests that their manifests must have."""
 
 from __future__ import annotations
 
@@ -6,13 +6,23 @@ from pathlib import Path
 
 from bcos_sdk._paths import builtin_dir
 
-__all__ = ["BUILTIN_MODEL", "BUILTIN_SHA256", "builtin_bundle"]
+__all__ = ["BUILTIN_MODEL", "BUILTIN_SHA256", "DEFAULT_MODEL", "builtin_bundle"]
 
 BUILTIN_MODEL = "cifar10_resnet18_w16"
-BUILTIN_SHA256 = "0d747c8f5a1a790be2d451383dcc8223b7c76a068e6713d147a785e6d956232b"
-"""The SHA-256 of its manifest.json. Change it when the model is exported again."""
+"""The small one, of 32×32 pixels: it has the graphs of inner layers, and is what tests and `doctor` measure."""
+
+PETS_MODEL = "pets37_resnet18_w32"
+
+DEFAULT_MODEL = PETS_MODEL
+"""What `predict` and `serve` use if nothing else is named: 192×192 pixels, in fp16, without graphs of inner layers."""
+
+BUILTIN_SHA256 = {
+    BUILTIN_MODEL: "18493092be6f3ebc05ab5787f65b7a0d1ad43a32d8dd0c7c5bd6382b9ced8aa7",
+    PETS_MODEL: "5ae808b332c6ec4970cf4b451af7d4896003dc9709ccfe962ad41d13c6b4a519",
+}
+"""The SHA-256 of the manifest.json of every built-in model. demo/install.py writes it."""
 
 
-def builtin_bundle() -> Path:
-    """The folder of the model that ships with this package."""
-    return builtin_dir() / BUILTIN_MODEL
+def builtin_bundle(name: str = BUILTIN_MODEL) -> Path:
+    """The folder of a model that ships with this package."""
+    return builtin_dir() / name

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from bcos_sdk.bundle._golden import Golden
+from bcos_sdk.bundle._golden import Golden, GoldenLayer
 from bcos_sdk.bundle._manifest import Manifest
-from bcos_sdk.contract import EXPLAIN_INPUTS, PREDICT_INPUTS, Layout
+from bcos_sdk.contract import EXPLAIN_INPUTS, LAYER_INPUTS, PREDICT_INPUTS, Layout, Port
 
 __all__ = ["Bundle", "InputShapes"]
 
@@ -28,6 +28,10 @@ class Bundle:
     """The SHA-256 of manifest.json. It pins the whole bundle, because the manifest has the hash of every file."""
     signature: memoryview | None = field(default=None, repr=False, compare=False)
     """The contents of the signature; None if the bundle is not signed. That there is one proves nothing."""
+
+    def at_size(self, size: tuple[int, int]) -> Bundle:
+        """The bundle for another size of its input; an `InputError` if it was not exported for this size."""
+        return replace(self, manifest=self.manifest.at_size(size))
 
     @property
     def weights(self) -> memoryview:
@@ -61,7 +65,16 @@ class Bundle:
     @property
     def graphs(self) -> tuple[Path, ...]:
         """All ONNX graphs of the bundle."""
-        return tuple(filter(None, (self.predict_graph, self.explain_graph, self.explain_rows_graph)))
+        return tuple(self.path / name for name in self.manifest.graphs)
+
+    @property
+    def engine_graphs(self) -> tuple[Path, ...]:
+        """The graphs that run as TensorRT engines: all in the layout GRID."""
+        layers = self.manifest.layers
+        names = [self.manifest.predict_graph, self.manifest.explain_graph]
+        if layers is not None:
+            names += [layers.features_graph, layers.relay_graph, *(one.explain_graph for one in layers.layers)]
+        return tuple(self.path / name for name in names)
 
     @property
     def engines(self) -> Path:
@@ -72,10 +85,24 @@ class Bundle:
         """Read the golden record, which the self-test compares every device with."""
         return Golden.read(self.contents[self.manifest.golden], self.manifest.sizes)
 
+    def golden_layers(self) -> tuple[GoldenLayer, ...]:
+        """Read the golden record of the layers."""
+        layers = self.manifest.layers
+        if layers is None:
+            return ()
+        shapes = [(one.shape, one.channels) for one in layers.layers]
+        return GoldenLayer.read(self.contents[layers.golden], self.manifest.sizes, shapes)
+
     def input_shapes(self, graph: Path) -> InputShapes:
         """Smallest, most frequent and largest shape of each input of a graph: the profile of its engine."""
         largest, sizes = self.manifest.max_batch, self.manifest.sizes
         batches = ((1, (1, 1)), (largest, (largest, 1)), (largest, (largest, largest)))
-        ports = EXPLAIN_INPUTS if graph == self.explain_graph else PREDICT_INPUTS
+        ports: tuple[Port, ...] = PREDICT_INPUTS
+        layers = self.manifest.layers
+        if graph == self.explain_graph or (layers is not None and graph.name == layers.relay_graph):
+            ports = EXPLAIN_INPUTS
+        for layer in self.manifest.layer_records:
+            if graph.name == layer.explain_graph:
+                ports, sizes = LAYER_INPUTS, sizes | {"channels": layer.channels}
         smallest, usual, most = ({port.name: port.shape(*batch, sizes) for port in ports} for batch in batches)
         return {name: (smallest[name], usual[name], most[name]) for name in smallest}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bcos_sdk.bundle._protobuf import Value, field, fields, integers
+from bcos_sdk._protobuf import Value, field, fields, integers
 
 __all__ = ["TENSOR_TYPES", "external_tensors", "move_external_data"]
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bcos_sdk._protobuf import Value, fields, integers
 from bcos_sdk.bundle._external_data import TENSOR_TYPES
-from bcos_sdk.bundle._protobuf import Value, fields, integers
-from bcos_sdk.contract import ONNX_OPERATORS
+from bcos_sdk.contract import FOREIGN_OPERATORS, ONNX_OPERATORS
 
 __all__ = ["LARGEST_GRAPH", "GateError", "check_graph"]
 
@@ -135,7 +135,7 @@ class _Gate:
 
 
 def _refuse_operator(name: memoryview) -> None:
-    if (operator := _text(name)) not in ONNX_OPERATORS:
+    if (operator := _text(name)) not in ONNX_OPERATORS | FOREIGN_OPERATORS:
         raise GateError(f"it has the operator {operator!r}, which no exported graph has")
 
 

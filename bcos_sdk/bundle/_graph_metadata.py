@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bcos_sdk.bundle._protobuf import field, fields
+from bcos_sdk._protobuf import field, fields
 
 __all__ = ["add_metadata", "read_metadata"]
 

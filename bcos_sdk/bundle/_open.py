@@ -21,7 +21,16 @@ from bcos_sdk.bundle._trust import Verification, check_digest, parse_digest
 from bcos_sdk.contract import LOGITS, MANIFEST_METADATA, WEIGHTS
 from bcos_sdk.errors import BundleError, shown
 
-__all__ = ["ENGINES", "MANIFEST", "has_manifest", "is_replaceable", "open_bundle", "read_manifest", "signed_hashes"]
+__all__ = [
+    "ENGINES",
+    "MANIFEST",
+    "has_manifest",
+    "is_replaceable",
+    "open_bundle",
+    "parse_manifest",
+    "read_manifest",
+    "signed_hashes",
+]
 
 MANIFEST, ENGINES = "manifest.json", "engines"
 _UNLISTED = {MANIFEST, ENGINES, SIGNATURE}
@@ -71,6 +80,12 @@ def read_manifest(path: Path | str) -> Manifest:
         return _manifest_of(folder, _read_document(folder, _contents(folder, MANIFEST, _LARGEST_MANIFEST)))
 
 
+def parse_manifest(contents: bytes, source: str) -> Manifest:
+    """The manifest in these bytes, which came from `source`; a `BundleError` if they are none."""
+    with typed_errors(lambda reason: _invalid(source, reason)):
+        return _manifest_of(source, _read_document(source, memoryview(contents)))
+
+
 def signed_hashes(manifest: Manifest, sha256: str) -> dict[str, str]:
     """The SHA-256 of every file that a signature covers: the manifest, and the files that it lists."""
     return {name: record.sha256 for name, record in manifest.files.items()} | {MANIFEST: sha256}
@@ -80,15 +95,15 @@ def _open(folder: Path, sha256: str | None, verify: Verification | None) -> Bund
     if not folder.is_dir():
         raise _invalid(folder, "there is no such folder")
     written = _contents(folder, MANIFEST, _LARGEST_MANIFEST)
-    is_builtin = folder.resolve() == builtin_bundle()
-    if is_builtin:
-        check_digest(folder, written, BUILTIN_SHA256, "Install bcos-sdk again: its built-in model was changed.")
+    for name, expected in BUILTIN_SHA256.items():
+        if folder.resolve() == builtin_bundle(name):
+            check_digest(folder, written, expected, "Install bcos-sdk again: its built-in model was changed.")
     if sha256 is not None:
         check_digest(folder, written, sha256, "Use the bundle that you chose the digest of, or choose its digest anew.")
     document = _read_document(folder, written)
     manifest = _manifest_of(folder, document)
-    graphs = [name for name in (manifest.predict_graph, manifest.explain_graph, manifest.explain_rows_graph) if name]
-    if missing := {*graphs, manifest.weights, manifest.golden} - manifest.files.keys():
+    graphs = manifest.graphs
+    if missing := {*graphs, manifest.weights, *manifest.goldens} - manifest.files.keys():
         raise _invalid(folder, f"the manifest has no hash of {', '.join(sorted(missing))}")
     _refuse_unlisted_files(folder, manifest)
     signature = _signature(folder)
@@ -101,7 +116,7 @@ def _open(folder: Path, sha256: str | None, verify: Verification | None) -> Bund
     return Bundle(folder, manifest, contents, found, signature)
 
 
-def _read_document(folder: Path, written: memoryview) -> dict[str, Any]:
+def _read_document(folder: Path | str, written: memoryview) -> dict[str, Any]:
     """The manifest as JSON, of the version that this package reads."""
     try:
         document = _parsed(written)
@@ -122,11 +137,12 @@ def _parsed(written: memoryview) -> Any:
     return parse_json(bytes(written).decode("utf-8"))
 
 
-def _manifest_of(folder: Path, document: dict[str, Any]) -> Manifest:
+def _manifest_of(folder: Path | str, document: dict[str, Any]) -> Manifest:
     with typed_errors(lambda reason: _invalid(folder, f"{MANIFEST} has faults: {reason}")):
         manifest = Manifest.model_validate(document)
-        if missing := {LOGITS.name, WEIGHTS.name} - manifest.parity_limits.keys():
-            raise ValueError(f"parity_limits has no limit of {' and '.join(sorted(missing))}")
+        for limits in (manifest.parity_limits, *(one.parity_limits for one in manifest.more_sizes)):
+            if missing := {LOGITS.name, WEIGHTS.name} - limits.keys():
+                raise ValueError(f"parity_limits has no limit of {' and '.join(sorted(missing))}")
         return manifest
 
 
@@ -175,7 +191,7 @@ def _check_graph(folder: Path, name: str, contents: memoryview, manifest: Manife
         raise _invalid(folder, f"{MANIFEST} is not the one that was exported with {name}: its digest differs")
 
 
-def _invalid(folder: Path, reason: str) -> BundleError:
+def _invalid(folder: Path | str, reason: str) -> BundleError:
     return BundleError(
         f"{folder} is not a usable bundle: {reason}",
         source=str(folder),

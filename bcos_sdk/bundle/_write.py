@@ -12,6 +12,7 @@ from types import TracebackType
 from bcos_sdk._files import sha256_of
 from bcos_sdk._paths import store_dir
 from bcos_sdk._private_folders import private_store
+from bcos_sdk._processes import is_running
 from bcos_sdk.bundle._bundle import Bundle
 from bcos_sdk.bundle._graph_metadata import add_metadata
 from bcos_sdk.bundle._manifest import FileRecord, Manifest, binding_digest
@@ -129,22 +130,10 @@ class BundleWriter:
             if match is None or not (self._in_store or match["name"] == self.target.name):
                 continue
             process, target = int(match["process"]), path.with_name(match["name"])
-            if process != os.getpid() and _is_running(process):
+            if process != os.getpid() and is_running(process):
                 continue
             if match["replaced"] and not target.exists():
                 path.rename(target)
             else:
                 shutil.rmtree(path, ignore_errors=True)
         self._refuse_to_overwrite()
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    except OverflowError:  # no process has such a number
-        return False
-    return True

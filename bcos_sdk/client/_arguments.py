@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -20,6 +20,9 @@ __all__ = [
     "OnIncomplete",
     "check_choice",
     "check_count",
+    "check_local",
+    "check_remote",
+    "check_size",
     "check_threads",
     "check_type",
     "image_collection",
@@ -53,10 +56,38 @@ def check_count(name: str, value: Any, *, largest: int | None = None, advice: st
     return number
 
 
+def check_size(name: str, value: Any) -> tuple[int, int]:
+    """Return height and width: two whole numbers, or one for both."""
+    height, width = value if isinstance(value, (tuple, list)) and len(value) == 2 else (value, value)
+    return check_count(name, height), check_count(name, width)
+
+
 def check_threads(value: Any) -> int:
     """Return the number of CPU threads as an int if it is from 1 to `MOST_THREADS`."""
     advice = f" This machine has {os.cpu_count() or 1} cores; more threads than cores make it slower."
     return check_count("threads", value, largest=MOST_THREADS, advice=advice)
+
+
+def check_local(remote: Any) -> None:
+    """Check that `remote` is not given for a model of this machine."""
+    if remote is not None:
+        raise InputError(
+            "remote is given, but the model has no address",
+            source="remote",
+            hint='Pass an address such as "http://host:8000/NAME", or leave remote out.',
+        )
+
+
+def check_remote(options: Mapping[str, Any]) -> None:
+    """Check that no option is given that the server decides."""
+    usual = {"device": "auto", "threads": None, "tf32": False, "trust_engines": False, "cuda_graphs": False}
+    for name, value in usual.items():
+        if options[name] != value:
+            raise InputError(
+                f"{name} is {shown(options[name])}, but the model runs on a server, which decides this",
+                source=name,
+                hint=f"Leave {name} out.",
+            )
 
 
 def check_choice(name: str, value: Any, choices: Any) -> None:

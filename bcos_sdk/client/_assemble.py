@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from bcos_sdk.bundle import Manifest
 from bcos_sdk.client._arguments import OnIncomplete
-from bcos_sdk.client._targets import MEAN, ResolvedTargets
+from bcos_sdk.client._targets import MEAN, Pixel, ResolvedTargets, RowMean, target_at
 from bcos_sdk.contract import (
     TOLERANCE_CAPS,
     TOLERANCES,
@@ -69,19 +69,22 @@ class Assembler:
     ) -> Explained:
         """The explanations of the image at index `place` of a batch."""
         prediction = self.prediction(source, outputs.logits[place], top_k, image.notes)
-        self._check_classes(source, outputs.classes[place], targets)
+        self.check_classes(source, outputs.classes[place], targets.rows)
         rows = [self._row(source, image, outputs, place, row) for row in range(len(targets.rows))]
         explanations = tuple(
-            rows[target] if against is None else rows[target].difference(rows[against])
-            for target, against in targets.explanations
+            Explanation.mean([rows[row] for row in wanted.places], wanted.label)
+            if isinstance(wanted, RowMean)
+            else _difference(rows, *wanted)
+            for wanted in targets.explanations
         )
         if self.on_incomplete == "raise":
             for explanation in (*rows, *explanations):
-                explanation.require_complete()
+                if not explanation.completeness.passed:  # that it is of these arrays was checked when it was made
+                    explanation.require_complete()
         return Explained(source=source, prediction=prediction, explanations=explanations)
 
     def _row(self, source: str, image: LoadedImage, outputs: ExplainOutputs, place: int, row: int) -> Explanation:
-        target = self._target(outputs.logits[place], int(outputs.classes[place, row]))
+        target = self.target(outputs.logits[place], int(outputs.classes[place, row]))
         contributions = outputs.contributions[place, row]
         if outputs.weights is not None:  # rgba() draws W(x), so the certificate must be that of W(x)
             contributions = np.einsum("chw,chw->hw", outputs.weights[place, row], image.encoded)
@@ -89,6 +92,8 @@ class Assembler:
         arrays: dict[str, npt.NDArray[Any]] = {"contributions": contributions, "image": image.pixels}
         if outputs.weights is not None:
             arrays["weights"] = outputs.weights[place, row]
+            if self.manifest.input.channels == "none":  # `image` is then a preview, from which it cannot be computed
+                arrays["input"] = image.encoded
         if image.display is not None:
             arrays["display"] = image.display
         return Explanation(
@@ -107,36 +112,52 @@ class Assembler:
             arrays=arrays,
         )
 
-    def _check_classes(self, source: str, classes: npt.NDArray[np.int64], targets: ResolvedTargets) -> None:
+    def check_classes(self, source: str, classes: npt.NDArray[np.int64], rows: tuple[int, ...]) -> None:
         """Check that the graph explained the requested classes. For a rank, any class is possible."""
         known = (classes >= 0) & (classes <= self.manifest.classes)
-        requested = np.array(targets.rows)
+        requested = np.array(rows)
         if not (known & ((requested < 0) | (requested == classes))).all():
             raise InferenceError(
                 f"the graph explained the classes {classes.tolist()} of {source}, requested were {requested.tolist()}",
                 source=source,
             )
 
-    def _target(self, logits: Floats, index: int) -> Target:
+    def target(self, logits: Floats, index: int) -> Target:
+        """The class or the mean that an encoded target stands for, with its logit."""
         if index == mean_target(self.manifest.classes):
             return Target(index=None, label=MEAN, logit=float(logits.mean(dtype=np.float64)), probability=None)
         score = self._score(index, logits, self._probabilities(logits))
         return Target(index=index, label=score.label, logit=score.logit, probability=score.probability)
 
-    def _score(self, index: int, logits: Floats, probabilities: npt.NDArray[np.float64]) -> ClassScore:
+    def _score(self, index: int, logits: Floats, probabilities: npt.NDArray[np.float64] | None) -> ClassScore:
         labels = self.manifest.labels
+        number, at = index, ""
+        place = target_at(self.manifest, index)
+        if isinstance(place, Pixel):
+            number, at = int(place.target), f" @ {place.y}:{place.x}"
         return ClassScore(
             index=index,
-            label=str(index) if labels is None else labels[index],
+            label=(str(number) if labels is None else labels[number]) + at,
             logit=float(logits[index]),
-            probability=float(probabilities[index]),
+            probability=None if probabilities is None else float(probabilities[index]),
         )
 
-    def _probabilities(self, logits: Floats) -> npt.NDArray[np.float64]:
+    def _probabilities(self, logits: Floats) -> npt.NDArray[np.float64] | None:
+        if self.manifest.probability == "none":
+            return None
         exact = logits.astype(np.float64)
         if self.manifest.probability == "sigmoid":
             sigmoid: npt.NDArray[np.float64] = np.exp(-np.logaddexp(0, -exact))
             return sigmoid
+        if self.manifest.map is not None:  # a probability of each class at its pixel
+            exact = exact.reshape(self.manifest.map)
+            of_classes = np.exp(exact - exact.max(0))
+            at_pixels: npt.NDArray[np.float64] = (of_classes / of_classes.sum(0)).reshape(-1)
+            return at_pixels
         powers: npt.NDArray[np.float64] = np.exp(exact - exact.max())
         softmax: npt.NDArray[np.float64] = powers / powers.sum()
         return softmax
+
+
+def _difference(rows: list[Explanation], target: int, against: int | None) -> Explanation:
+    return rows[target] if against is None else rows[target].difference(rows[against])

@@ -13,6 +13,7 @@ from typing import Any, Literal, overload
 from bcos_sdk.client._arguments import TOP_K, Images, OnError
 from bcos_sdk.client._batches import queue_full
 from bcos_sdk.client._deadline import Deadline, deadline_exceeded
+from bcos_sdk.client._layers import Direction, Position
 from bcos_sdk.client._targets import Targets
 from bcos_sdk.client._threads import DaemonThreads, Pending, client_closed
 from bcos_sdk.errors import BcosError
@@ -91,6 +92,33 @@ class AsyncCalls(ABC):
         """`explain` without blocking the event loop, like `apredict`."""
         return await self._in_thread(partial(self._explain, images, targets, top_k, weights, on_error), timeout)
 
+    async def aexplain_features(
+        self,
+        images: Images,
+        *,
+        layer: str,
+        target: int | str | None = None,
+        top_k: int = TOP_K,
+        on_error: OnError = "raise",
+        timeout: float | None = None,
+    ) -> Any:
+        """`explain_features` without blocking the event loop, like `apredict`."""
+        return await self._in_thread(partial(self._explain_features, images, layer, target, top_k, on_error), timeout)
+
+    async def aexplain_layer(
+        self,
+        images: Images,
+        *,
+        layer: str,
+        direction: Direction | list[Direction],
+        position: Position | list[Position] = "max",
+        on_error: OnError = "raise",
+        timeout: float | None = None,
+    ) -> Any:
+        """`explain_layer` without blocking the event loop, like `apredict`."""
+        call = partial(self._explain_layer, images, layer, direction, position, on_error)
+        return await self._in_thread(call, timeout)
+
     async def aclose(self, timeout: float | None = CLOSE_TIMEOUT) -> None:
         """`close` without blocking the event loop."""
         answer = _Answer()
@@ -108,6 +136,16 @@ class AsyncCalls(ABC):
     @abstractmethod
     def _explain(
         self, images: Images, targets: Targets, top_k: int, weights: bool, on_error: OnError, deadline: Deadline
+    ) -> Any: ...
+
+    @abstractmethod
+    def _explain_features(
+        self, images: Images, layer: str, target: Any, top_k: int, on_error: OnError, deadline: Deadline
+    ) -> Any: ...
+
+    @abstractmethod
+    def _explain_layer(
+        self, images: Images, layer: str, direction: Any, position: Any, on_error: OnError, deadline: Deadline
     ) -> Any: ...
 
     @abstractmethod

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from bcos_sdk.client._batches import BatchRunner, Job
 from bcos_sdk.client._deadline import Deadline, deadline_exceeded
+from bcos_sdk.client._layers import LayerQuery
 from bcos_sdk.client._outcomes import Outcomes, as_outcome
 from bcos_sdk.client._targets import ResolvedTargets
 from bcos_sdk.client._threads import DaemonThreads, Pending, client_closed
@@ -28,6 +29,8 @@ class Request:
     source: str
     image: ImageSource
     targets: ResolvedTargets | BcosError | None = None
+    query: LayerQuery | None = None
+    """What to explain of a layer, instead of targets."""
 
     @property
     def target_count(self) -> int:
@@ -52,7 +55,14 @@ class Pipeline:
     runner: BatchRunner
 
     def run(
-        self, requests: Iterable[Request], finish: Finish[Result], deadline: Deadline, *, weights: bool = False
+        self,
+        requests: Iterable[Request],
+        finish: Finish[Result],
+        deadline: Deadline,
+        *,
+        weights: bool = False,
+        relay: int | None = None,
+        features: tuple[int, ...] | None = None,
     ) -> Outcomes[Result]:
         """Yield the source and the outcome of every request, in order. At most three batches are in memory.
 
@@ -66,12 +76,14 @@ class Pipeline:
             for chunk in self._chunks(requests, deadline):
                 decoding.append(chunk)
                 if len(decoding) > 1 or not submitted:  # one batch is decoded ahead
-                    submitted.append(self._submit(decoding.popleft(), deadline, weights, wait=admitted))
+                    submitted.append(
+                        self._submit(decoding.popleft(), deadline, weights, relay, features, wait=admitted)
+                    )
                     admitted = True
                 if len(submitted) > 1:
                     yield from _finish(submitted.popleft(), finish, deadline)
             if decoding:
-                submitted.append(self._submit(decoding.popleft(), deadline, weights, wait=admitted))
+                submitted.append(self._submit(decoding.popleft(), deadline, weights, relay, features, wait=admitted))
             while submitted:
                 yield from _finish(submitted.popleft(), finish, deadline)
         finally:
@@ -108,15 +120,32 @@ class Pipeline:
         image = as_outcome(snapshot, request.image, request.source, self.load)
         if not isinstance(image, (str, bytes)):
             return _completed(image)
-        return self.decoders.submit(as_outcome, self.load, image, request.source)
+        return self.decoders.submit(as_outcome, self._load, image, request.source)
+
+    def _load(self, image: str | bytes, source: str) -> LoadedImage:
+        loaded = self.load(image, source)
+        if not self.runner.takes_pixels:
+            loaded.encoded  # noqa: B018 - computed in this thread, and kept
+        return loaded
 
     def _submit(
-        self, decoding: list[tuple[Request, Pending]], deadline: Deadline, weights: bool, *, wait: bool
+        self,
+        decoding: list[tuple[Request, Pending]],
+        deadline: Deadline,
+        weights: bool,
+        relay: int | None,
+        features: tuple[int, ...] | None,
+        *,
+        wait: bool,
     ) -> _Submitted:
         images = [(request, _result_of(image, deadline)) for request, image in decoding]
         loaded = [(request, image) for request, image in images if isinstance(image, LoadedImage)]
         targets = [request.targets.rows for request, _ in loaded if isinstance(request.targets, ResolvedTargets)]
-        job = Job([image.encoded for _, image in loaded], targets or None, weights, deadline)
+        queries = [request.query for request, _ in loaded if request.query is not None]
+        # A batch has one type: if one of its images was passed encoded, all are encoded here.
+        as_pixels = self.runner.takes_pixels and all(image.passed is None for _, image in loaded)
+        arrays = [image.pixels if as_pixels else image.encoded for _, image in loaded]
+        job = Job(arrays, targets or None, weights, deadline, queries or None, relay, features)
         if loaded:
             try:
                 self.runner.submit(job, wait=wait)

@@ -9,6 +9,7 @@ from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bcos_sdk.backends import Backend
 from bcos_sdk.bundle import Manifest
@@ -16,16 +17,26 @@ from bcos_sdk.client._arguments import TOP_K, OnIncomplete, check_count
 from bcos_sdk.client._assemble import Assembler
 from bcos_sdk.client._batches import BatchRunner
 from bcos_sdk.client._deadline import Deadline
+from bcos_sdk.client._layers import (
+    feature_explanation,
+    features_of,
+    find_layer,
+    find_layers,
+    layer_explanation,
+    layer_queries,
+    one_per_image,
+)
 from bcos_sdk.client._outcomes import Outcomes
 from bcos_sdk.client._pipeline import Pipeline, Request
 from bcos_sdk.client._targets import ResolvedTargets, TargetResolver, Targets
+from bcos_sdk.client._tensors import TensorRunner
 from bcos_sdk.client._threads import DaemonThreads
-from bcos_sdk.contract import ExplainOutputs
+from bcos_sdk.contract import ExplainOutputs, FeatureOutputs, LayerOutputs, Precision, RelayOutputs
 from bcos_sdk.errors import BcosError, InputError
-from bcos_sdk.images import DecodingPool, ImageSource, LoadedImage, encode, load_image, source_name
+from bcos_sdk.images import DecodingPool, ImageSource, LoadedImage, load_image, source_name, stand_in
 from bcos_sdk.limits import Limits
 from bcos_sdk.pictures import enlargement
-from bcos_sdk.results import Explained, Prediction
+from bcos_sdk.results import Explained, FeatureExplanation, Features, LayerExplanation, Prediction
 
 __all__ = ["ImageProcessor"]
 
@@ -44,6 +55,7 @@ class ImageProcessor:
         max_batch: int,
         on_incomplete: OnIncomplete,
         limits: Limits,
+        fixed_batch: bool = False,
         load: Callable[..., LoadedImage] = load_image,
     ) -> None:
         self._manifest = manifest
@@ -54,11 +66,16 @@ class ImageProcessor:
         decoders = min(_MOST_DECODERS, os.cpu_count() or 1)
         self._decoders = DaemonThreads(decoders, "bcos-sdk-decoder")
         self._isolated = DecodingPool(decoders)
-        self._runner = BatchRunner(backend, max_batch=max_batch, queue=limits.queue)
+        self.runner = self._runner = BatchRunner(backend, max_batch=max_batch, queue=limits.queue, fixed=fixed_batch)
+        self.tensors = TensorRunner(manifest, self._assembler, self._runner, limits.targets)
         load = partial(load, spec=manifest.input, limits=limits, pool=self._isolated)
         self._predicting = Pipeline(load, self._decoders, self._runner)
         load_to_draw = partial(load, enlarge=enlargement(manifest.input.size))
         self._explaining = Pipeline(load_to_draw, self._decoders, self._runner)
+
+    @property
+    def precision(self) -> Precision:
+        return self._assembler.precision
 
     def predictions(self, images: Iterable[ImageSource], deadline: Deadline, *, top_k: int) -> Outcomes[Prediction]:
         """The prediction of each image. Arguments are checked now; images are read as the outcomes are consumed."""
@@ -92,6 +109,63 @@ class ImageProcessor:
 
         return self._explaining.run(_with_targets(images, resolved), finish, deadline, weights=weights)
 
+    def feature_explanations(
+        self, images: Iterable[ImageSource], deadline: Deadline, *, layer: Any, target: Any, top_k: int
+    ) -> Outcomes[FeatureExplanation]:
+        """Which activations of a layer speak for the target, like `explanations`."""
+        top_k = check_count("top_k", top_k)
+        index = find_layer(self._manifest, layer)
+        resolved = self._resolver.for_each_image(None if target is None else [target], 1)
+        first = next(resolved)
+        if not isinstance(first, ResolvedTargets) or len(first.rows) != 1:
+            raise InputError(
+                f"target is {target!r}, expected one class or 'mean'", source="target", hint="Pass an index or a label."
+            )
+        self._runner.check_room()
+
+        def finish(request: Request, image: LoadedImage, outputs: RelayOutputs, place: int) -> FeatureExplanation:
+            assert isinstance(request.targets, ResolvedTargets)
+            rows = request.targets.rows
+            return feature_explanation(self._assembler, request.source, image, outputs, place, index, top_k, rows)
+
+        requests = _with_targets(images, resolved)
+        return self._predicting.run(requests, finish, deadline, relay=index)
+
+    def features(self, images: Iterable[ImageSource], deadline: Deadline, *, layers: Any) -> Outcomes[Features]:
+        """The activations of layers, like `predictions`."""
+        indices = find_layers(self._manifest, layers)
+        self._runner.check_room()
+
+        def finish(request: Request, image: LoadedImage, outputs: FeatureOutputs, place: int) -> Features:
+            return features_of(self._assembler, request.source, image, outputs, place, indices)
+
+        requests = (Request(source_name(image, place), image) for place, image in enumerate(images))
+        return self._predicting.run(requests, finish, deadline, features=indices)
+
+    def layer_explanations(
+        self,
+        images: Iterable[ImageSource],
+        deadline: Deadline,
+        *,
+        layer: Any,
+        direction: Any,
+        position: Any,
+        count: int | None = None,
+    ) -> Outcomes[LayerExplanation]:
+        """Which pixels make a value of a layer, like `explanations`."""
+        queries = layer_queries(self._manifest, layer, direction, position, count)
+        self._runner.check_room()
+
+        def finish(request: Request, image: LoadedImage, outputs: LayerOutputs, place: int) -> LayerExplanation:
+            assert request.query is not None
+            return layer_explanation(self._assembler, request.source, image, outputs, place, request.query)
+
+        requests = (
+            Request(source_name(image, place), image, query=query)
+            for place, image, query in one_per_image(images, queries)
+        )
+        return self._explaining.run(requests, finish, deadline)
+
     def warmup(self) -> None:
         """Run both graphs with the smallest and the largest batch, and with several targets of one image.
 
@@ -99,7 +173,8 @@ class ImageProcessor:
         """
         if self._limits.decoding == "isolated":
             self._isolated.start()
-        image = encode(np.full((*self._manifest.input.size, 3), 128, np.uint8))
+        pixels, spec = np.full((*self._manifest.input.size, 3), 128, np.uint8), self._manifest.input
+        image: npt.NDArray[Any] = stand_in(pixels, spec) if spec.channels == "none" else pixels
         several = min(2, self._manifest.ranks)
         for count, top_k in {(1, several), (1, 1), (self._max_batch, 1)}:
             images: list[ImageSource] = [image] * count

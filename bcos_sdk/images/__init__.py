@@ -2,7 +2,7 @@
 
 from bcos_sdk.images._convert import to_rgb
 from bcos_sdk.images._decoding_pool import DecodingPool
-from bcos_sdk.images._encode import decode, encode
+from bcos_sdk.images._encode import LEVELS, decode, encode, stand_in
 from bcos_sdk.images._geometry import Geometry
 from bcos_sdk.images._load import (
     ImageSource,
@@ -15,6 +15,7 @@ from bcos_sdk.images._load import (
 from bcos_sdk.images._loaded import LoadedImage
 
 __all__ = [
+    "LEVELS",
     "DecodingPool",
     "Geometry",
     "ImageSource",
@@ -26,5 +27,6 @@ __all__ = [
     "snapshot",
     "source_name",
     "source_path",
+    "stand_in",
     "to_rgb",
 ]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from bcos_sdk.contract import CHANNELS
+from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import InputError
 from bcos_sdk.images._depth import Notes, fraction_to_8_bits, integers_to_8_bits
 from bcos_sdk.images._encode import expected_arrays
@@ -24,8 +24,8 @@ _COLOURS = (1, 3, 4)
 """Numbers of channels: grey, RGB, RGB with alpha."""
 
 
-def array_of(image: Any, size: tuple[int, int], source: str) -> npt.NDArray[Any]:
-    """The values of an array or tensor, channels last. An encoded image [6, H, W] of this size stays as it is."""
+def array_of(image: Any, spec: InputSpec, source: str) -> npt.NDArray[Any]:
+    """The values of an array or tensor, channels last. An encoded image [channels, H, W] stays as it is."""
     if isinstance(image, np.ma.MaskedArray):
         raise InputError(
             f"{source} is a masked array: a network has no input for a mask",
@@ -39,7 +39,8 @@ def array_of(image: Any, size: tuple[int, int], source: str) -> npt.NDArray[Any]
         array: npt.NDArray[Any] = np.asarray(tensor.numpy())
     except TypeError:  # numpy has no bfloat16
         array = np.asarray(tensor.float().numpy())
-    if array.ndim != 3 or array.shape == (CHANNELS, *size) or array.shape[0] not in _COLOURS:
+    encoded = array.shape == spec.shape and np.issubdtype(array.dtype, np.floating)
+    if array.ndim != 3 or encoded or array.shape[0] not in _COLOURS or spec.channels == "none":
         return array
     if array.shape[2] in _COLOURS:
         raise InputError(
@@ -56,18 +57,22 @@ def array_of(image: Any, size: tuple[int, int], source: str) -> npt.NDArray[Any]
     return np.moveaxis(array, 0, 2)
 
 
-def is_encoded(array: npt.NDArray[Any], size: tuple[int, int]) -> bool:
-    """Whether the array is meant as an encoded image: floating-point numbers with six channels."""
+def is_encoded(array: npt.NDArray[Any], spec: InputSpec) -> bool:
+    """Whether the array is meant as an encoded image: floating-point numbers with the channels of the network."""
     if not np.issubdtype(array.dtype, np.floating) or array.ndim != 3:
         return False
-    is_picture = array.shape[2] in _COLOURS and array.shape != (CHANNELS, *size)
-    return CHANNELS in (array.shape[0], array.shape[2]) and not is_picture
+    if array.shape == spec.shape or spec.channels == "none":
+        return True
+    could_be_picture = array.shape[2] in _COLOURS or spec.depth in _COLOURS
+    return spec.depth in (array.shape[0], array.shape[2]) and not could_be_picture
 
 
-def picture_of(array: npt.NDArray[Any], size: tuple[int, int], source: str) -> tuple[Image.Image, Notes]:
+def picture_of(array: npt.NDArray[Any], spec: InputSpec, source: str) -> tuple[Image.Image, Notes]:
     """An 8-bit grey or RGB picture. Alpha is dropped, [0, 1] becomes 0 to 255, 16 bits are scaled by their range."""
+    if spec.channels == "none":
+        raise _refusal(array, source, "Convert it to float as in training. ", spec)
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in _COLOURS):
-        raise _refusal(array, source, _other_shape(array), size)
+        raise _refusal(array, source, _other_shape(array), spec)
     if not array.size:
         raise InputError(f"{source} has no pixels", source=source, hint="Pass an image with at least one pixel.")
     if array.ndim == 3:
@@ -80,7 +85,7 @@ def picture_of(array: npt.NDArray[Any], size: tuple[int, int], source: str) -> t
     elif np.issubdtype(array.dtype, np.floating):
         pixels = fraction_to_8_bits(array, source)
     else:
-        raise _refusal(array, source, _other_type(array), size)
+        raise _refusal(array, source, _other_type(array), spec)
     return Image.fromarray(np.ascontiguousarray(pixels)), notes
 
 
@@ -107,9 +112,10 @@ def _other_type(array: npt.NDArray[Any]) -> str:
     return ""
 
 
-def _refusal(array: npt.NDArray[Any], source: str, conversion: str, size: tuple[int, int]) -> InputError:
+def _refusal(array: npt.NDArray[Any], source: str, conversion: str, spec: InputSpec) -> InputError:
     return InputError(
-        f"{source} is an array {array.dtype} {list(array.shape)}, which is not an image",
+        f"{source} is an array {array.dtype} {list(array.shape)}, which is not an image"
+        + (" of this model" if spec.channels == "none" else ""),
         source=source,
-        hint=conversion + expected_arrays(size),
+        hint=conversion + expected_arrays(spec),
     )

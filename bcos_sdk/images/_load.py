@@ -13,13 +13,14 @@ from urllib.parse import unquote_to_bytes
 import numpy.typing as npt
 from PIL import Image
 
+from bcos_sdk._untrusted import read_array, typed_errors
 from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import BcosError, ImageTooLargeError, InputError, UnreadableImageError
 from bcos_sdk.images._arrays import array_of, is_encoded, picture_of
 from bcos_sdk.images._convert import convert, load_given
 from bcos_sdk.images._decoding_pool import DecodingPool
 from bcos_sdk.images._depth import Notes
-from bcos_sdk.images._encode import check_encoded, decode
+from bcos_sdk.images._encode import check_encoded, decode, expected_arrays, preview
 from bcos_sdk.images._geometry import Placement
 from bcos_sdk.images._loaded import Decoded, LoadedImage
 from bcos_sdk.images._read import check_pixels, open_picture, read_file, read_path, too_many_bytes
@@ -106,17 +107,20 @@ def load_image(
     """
     try:
         if isinstance(image, Image.Image):
+            _refuse_picture(spec, source)
             check_pixels(image, source, limits)
             with _PIL_LOCK:
                 notes = load_given(image, source)
-            return _prepare(image, notes, source, spec, limits, enlarge).loaded()
+            return _prepare(image, notes, source, spec, limits, enlarge).loaded(spec.channels)
         if not isinstance(image, (str, os.PathLike, *_BYTES)) and hasattr(image, "__array__"):
             return _load_array(image, source, spec, limits, enlarge)
         contents = _contents(image, source, limits)
+        if spec.channels == "none":
+            return _load_array(_array_in(contents, spec, source, limits), source, spec, limits, enlarge)
         if limits.decoding == "in_process":
-            return decode_image(contents, source, spec, limits, enlarge).loaded()
+            return decode_image(contents, source, spec, limits, enlarge).loaded(spec.channels)
         with DecodingPool(1) if pool is None else nullcontext(pool) as decoders:
-            return decoders.decode(contents, source, spec, limits, enlarge).loaded()
+            return decoders.decode(contents, source, spec, limits, enlarge).loaded(spec.channels)
     except BcosError:
         raise
     except MemoryError:
@@ -164,17 +168,40 @@ def _cannot_be_read(source: str, error: Exception) -> UnreadableImageError:
 
 
 def _load_array(image: Any, source: str, spec: InputSpec, limits: Limits, enlarge: int) -> LoadedImage:
-    array = array_of(image, spec.size, source)
-    if is_encoded(array, spec.size):
-        encoded = check_encoded(array, spec.size, source)
-        return LoadedImage(decode(encoded), encoded)
-    picture, notes = picture_of(array, spec.size, source)
+    array = array_of(image, spec, source)
+    if is_encoded(array, spec):
+        encoded = check_encoded(array, spec, source)
+        return LoadedImage(preview(encoded) if spec.channels == "none" else decode(encoded), encoded)
+    picture, notes = picture_of(array, spec, source)
     check_pixels(picture, source, limits)
-    return _prepare(picture, notes, source, spec, limits, enlarge).loaded()
+    return _prepare(picture, notes, source, spec, limits, enlarge).loaded(spec.channels)
+
+
+def _array_in(contents: bytes, spec: InputSpec, source: str, limits: Limits) -> npt.NDArray[Any]:
+    """The array in the contents of a .npy file."""
+    if not contents.startswith(b"\x93NUMPY"):
+        _refuse_picture(spec, source)
+
+    def unreadable(reason: str) -> UnreadableImageError:
+        return UnreadableImageError(f"{source} cannot be read as a .npy file: {reason}", source=source)
+
+    with typed_errors(unreadable):
+        return read_array(contents, largest=limits.bytes)
+
+
+def _refuse_picture(spec: InputSpec, source: str) -> None:
+    if spec.channels == "none":
+        raise InputError(
+            f"{source} is a picture or another file, but this model takes arrays with {spec.depth} channels",
+            source=source,
+            hint=expected_arrays(spec),
+        )
 
 
 def _prepare(picture: Image.Image, notes: Notes, source: str, spec: InputSpec, limits: Limits, enlarge: int) -> Decoded:
     upright, scaling = convert(picture, source)
+    if spec.channels.startswith("grey"):
+        upright = upright.convert("L").convert("RGB")
     return Decoded(
         to_pixels(upright, spec, source, limits),
         notes=(*notes, *scaling),

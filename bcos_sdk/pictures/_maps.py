@@ -9,7 +9,7 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 from PIL import Image
 
-from bcos_sdk.contract import Box
+from bcos_sdk.contract import Box, Channels
 
 __all__ = ["box_mean", "heatmap", "overlay", "rgba"]
 
@@ -21,7 +21,14 @@ _FADED = 0.4  # contrast of what the network did not receive: neither black nor 
 _RED, _BLUE = np.array([1.0, 0.0, 0.0]), np.array([0.0, 0.0, 1.0])
 
 
-def rgba(weights: Map, contributions: Map, *, smooth: int = 15, percentile: float = 99.5) -> npt.NDArray[np.float32]:
+def rgba(
+    weights: Map,
+    contributions: Map,
+    *,
+    smooth: int = 15,
+    percentile: float = 99.5,
+    channels: Channels = "rgb+complement",
+) -> npt.NDArray[np.float32]:
     """Draw W(x): weights [6, H, W] and contributions [H, W] → [H, W, 4] in [0, 1].
 
     Colour is the direction of W(x), opacity is its length where the contribution is not negative:
@@ -29,10 +36,18 @@ def rgba(weights: Map, contributions: Map, *, smooth: int = 15, percentile: floa
         r = max(0, W / max|W|);  colour_k = r_k / (r_k + r_{k+3})
         a = ‖W‖, 0 where the contribution is negative;  a ← box_mean(a);  a ← clip(a / percentile(a), 0, 1)
 
+    Grey with complement gives a grey value in this way, RGB without complement the colour r. Other channels have no
+    colour: the picture is black.
+
     `smooth` is the width of the window of the box mean in pixels; 0 and 1 do not smooth.
     """
     positive = np.maximum(weights / (np.abs(weights).max(0) + _EPSILON), 0)
-    colours = positive[:3] / (positive[:3] + positive[3:] + _EPSILON)
+    half = len(positive) // 2
+    if channels.endswith("+complement"):
+        colours = positive[:half] / (positive[:half] + positive[half:] + _EPSILON)
+    else:
+        colours = positive if channels == "rgb" else np.zeros_like(positive[:1])
+    colours = np.broadcast_to(colours, (3, *contributions.shape))
     lengths = np.where(contributions < 0, 0, np.linalg.norm(weights, axis=0))
     lengths = box_mean(lengths, smooth) if smooth > 1 else lengths
     limit = float(np.percentile(lengths, percentile))

@@ -11,23 +11,38 @@ import threading
 import numpy as np
 import numpy.typing as npt
 
-from bcos_sdk.backends import Device
-from bcos_sdk.contract import CHANNELS, ExplainOutputs, Floats, Integers, Precision, mean_target
+from bcos_sdk.backends import Device, RunsAtOnce
+from bcos_sdk.contract import (
+    CHANNELS,
+    ExplainOutputs,
+    FeatureOutputs,
+    Floats,
+    Integers,
+    LayerOutputs,
+    Precision,
+    RelayOutputs,
+    mean_target,
+)
+from bcos_sdk.errors import UnknownLayerError
 
 __all__ = ["LinearBackend"]
 
 _PATTERNS = 8
+_NO_LAYERS = "the linear model has no layers"
 _COARSE = 6
 """Patterns are constant in each cell of a grid of this many rows and columns."""
 _SPREAD = 20.0
 """Chosen so that the logits of photographs differ by a few units."""
 
 
-class LinearBackend:
+class LinearBackend(RunsAtOnce):
     """Runs the linear model. Equal arguments give equal results, on every machine.
 
     With `tf32`, a GPU reports the precision of TF32, as a real backend does. The numbers are the same.
     """
+
+    takes_pixels = False
+    wide_batches = False
 
     def __init__(self, device: Device, classes: int, size: tuple[int, int], *, tf32: bool, delay: float) -> None:
         self._device = device
@@ -67,6 +82,21 @@ class LinearBackend:
             bias_terms=self._bias[classes][..., None].astype(np.float32),
             weights=rows.astype(np.float32) if weights else None,
         )
+
+    def features(self, images: Floats, layers: tuple[int, ...]) -> FeatureOutputs:  # noqa: ARG002 - there are none
+        raise UnknownLayerError(_NO_LAYERS)
+
+    def relay(self, images: Floats, targets: Integers, layer: int) -> RelayOutputs:  # noqa: ARG002
+        raise UnknownLayerError(_NO_LAYERS)
+
+    def explain_layer(
+        self,
+        images: Floats,  # noqa: ARG002
+        layer: int,  # noqa: ARG002
+        positions: Integers,  # noqa: ARG002
+        directions: Floats,  # noqa: ARG002
+    ) -> LayerOutputs:
+        raise UnknownLayerError(_NO_LAYERS)
 
     def stop(self) -> None:
         self._stopped.set()

@@ -8,12 +8,12 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
-from bcos_sdk.backends import RUNTIMES, Device, parse_device
+from bcos_sdk.backends import RUNTIMES, Device, Remote, parse_device
 from bcos_sdk.bundle import Manifest, ModelRecord, Verification
 from bcos_sdk.client import Client, Model
-from bcos_sdk.contract import MOST_RANKS, TOLERANCES, InputSpec
+from bcos_sdk.contract import MOST_RANKS, TOLERANCES, InputSpec, Probability
 from bcos_sdk.errors import BcosError, InputError
 from bcos_sdk.images import ImageSource, LoadedImage, load_image
 from bcos_sdk.limits import Limits
@@ -43,10 +43,10 @@ class FakeClient(Client):
         model: the name of the model in results. No file is read.
         device: checked as in `Client` and reported; "auto" is reported as "cpu".
         tf32: as in `Client`, changes precision and tolerance of certificates on a GPU, and nothing on other devices.
-        sha256, verify: checked for their type. There is no bundle that they could refuse.
+        sha256, verify, remote: checked for their type. There is no bundle that they could refuse, and no server.
         labels: the label of each class.
         input_size: height and width of the network's input, or one number for both.
-        probability: how logits become probabilities.
+        probability: how logits become probabilities; "none" for values without one.
         fail: images that fail, as a dictionary from `source` to the error, or as a function that takes an image and
             returns its error or None. The function gets paths as text.
         delay: seconds that each batch takes, for tests of timeouts and full queues.
@@ -59,15 +59,18 @@ class FakeClient(Client):
         device: str = "auto",
         threads: int | None = None,
         max_batch: int | None = None,
+        fixed_batch: bool = False,
         tf32: bool = False,
         trust_engines: bool = False,
+        cuda_graphs: bool = False,
         on_incomplete: Literal["raise", "flag"] = "raise",
         limits: Limits | None = None,
         sha256: str | None = None,
         verify: Verification | None = None,
+        remote: Remote | None = None,
         labels: Sequence[str] = _LABELS,
         input_size: int | tuple[int, int] = 64,
-        probability: Literal["sigmoid", "softmax"] = "softmax",
+        probability: Probability = "softmax",
         fail: Failing | None = None,
         delay: float = 0.0,
     ) -> None:
@@ -78,9 +81,9 @@ class FakeClient(Client):
             "fail": fail,
             "delay": delay,
         }
-        if probability not in ("sigmoid", "softmax"):
+        if probability not in get_args(Probability):
             raise InputError(
-                f'probability is {probability!r}, expected "sigmoid" or "softmax"',
+                f'probability is {probability!r}, expected "sigmoid", "softmax" or "none"',
                 source="probability",
                 hint="Use one of these.",
             )
@@ -90,12 +93,15 @@ class FakeClient(Client):
             device=device,
             threads=threads,
             max_batch=max_batch,
+            fixed_batch=fixed_batch,
             tf32=tf32,
             trust_engines=trust_engines,
+            cuda_graphs=cuda_graphs,
             on_incomplete=on_incomplete,
             limits=limits,
             sha256=sha256,
             verify=verify,
+            remote=remote,
         )
 
     def _find(self, model: str | os.PathLike[str]) -> Model:
@@ -109,7 +115,7 @@ class FakeClient(Client):
         return Model(os.fspath(model), manifest, open_model, partial(_load_or_fail, options["fail"]))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(type(self), self._path, **self._options, **self._fake_options), ()
+        return partial(type(self), self._path, **{**self._options, **self._fake_options}), ()
 
 
 def _load_or_fail(
@@ -139,7 +145,7 @@ def _checked_labels(labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def _manifest(
-    name: str, labels: tuple[str, ...], input_size: int | tuple[int, int], probability: Literal["sigmoid", "softmax"]
+    name: str, labels: tuple[str, ...], input_size: int | tuple[int, int], probability: Probability
 ) -> Manifest:
     try:
         size = (input_size, input_size) if isinstance(input_size, int) else input_size

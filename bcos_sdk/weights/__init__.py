@@ -3,10 +3,11 @@
 Downloading needs no torch. The functions that need torch are imported on first access.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from bcos_sdk._extras import require
+from bcos_sdk._lazy_names import import_on_first_use
 from bcos_sdk.weights._download import download_weights, known_sha256, weights_dir, weights_file
 
 if TYPE_CHECKING:
@@ -30,19 +31,17 @@ __all__ = [
     "weights_file",
 ]
 
-_NEEDS_TORCH = {
-    "FineTuned": "_fine_tuned",
-    "StandIn": "_stand_ins",
-    "find_labels": "_label_search",
-    "load_fine_tuned": "_fine_tuned",
-    "load_model": "_loading",
-    "load_weights": "_loading",
-    "read_checkpoint": "_checkpoint",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _NEEDS_TORCH:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    require("torch", "safetensors", purpose="Loading weights")
-    return getattr(import_module(f"{__name__}.{_NEEDS_TORCH[name]}"), name)
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__ = import_on_first_use(
+        __name__,
+        {
+            "FineTuned": "_fine_tuned",
+            "StandIn": "_stand_ins",
+            "find_labels": "_label_search",
+            "load_fine_tuned": "_fine_tuned",
+            "load_model": "_loading",
+            "load_weights": "_loading",
+            "read_checkpoint": "_checkpoint",
+        },
+        prepare=partial(require, "torch", "safetensors", purpose="Loading weights"),
+    )

@@ -62,7 +62,7 @@ def _plot_file(_ctx: click.Context, _param: click.Parameter, path: Path | None) 
     default="reference,conventional",
     show_default=True,
     callback=_comparisons,
-    help="What to compare with, or none.",
+    help="What to compare with: reference, conventional, torch, compiled (torch.compile), or none.",
 )
 @click.option("--device", "devices", callback=_devices, help="Devices; default: cpu, and openvino if it is installed.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads of everything measured; default: one per core.")
@@ -94,13 +94,15 @@ def benchmark(
     MODEL is a registry name, a bundle's folder or the stored name of an export. A registry model is exported with
     random weights: run time does not depend on the weights. Times are per image. All cases run interleaved in one
     process, with the same number of threads. Pictures and five classes per image are timed at batch 1 only. Peak
-    memory, cold start and a folder of JPEGs are measured in new processes.
+    memory, cold start and a folder of JPEGs are measured in new processes. With a GPU among the devices, torch runs
+    on it.
 
     \b
     Examples:
       bcos-sdk benchmark resnet50
       bcos-sdk benchmark resnet50 densenet121 --batch 1,8,32 --threads 4 --json speed.json --plot speed.png
       bcos-sdk benchmark out/resnet50 --against none --device cpu
+      bcos-sdk benchmark resnet50 --device tensorrt --against conventional,torch,compiled --folder-images 0
     """
     if plot_file is not None:
         check_plot()

@@ -123,15 +123,18 @@ def export_conventional(network: Any, size: tuple[int, int], path: Path) -> None
         )
 
 
-def open_conventional(path: Path, device: str, threads: int, classes: int) -> Callable[[Floats], Floats] | None:
-    """Return the forward pass of whole batches on that device; None if it runs on a GPU."""
+def open_conventional(
+    path: Path, device: str, threads: int, classes: int, size: tuple[int, int], largest: int
+) -> Callable[[Floats], Floats]:
+    """Return the forward pass of batches of at most `largest` images on that device."""
     named = parse_device(device)
-    if named is None or named.runtime.on_gpu:
-        return None
-    graph = open_graph(path, named, threads=threads)
+    assert named is not None, "a benchmark names its devices"
+    smallest, most = ((count, 3, *size) for count in (1, largest))
+    graph = open_graph(path, named, threads=threads, shapes={IMAGE.name: (smallest, most, most)})
 
     def forward(images: Floats) -> Floats:
         logits = {LOGITS.name: TensorSpec((len(images), classes), LOGITS.dtype)}
-        return graph.run({IMAGE.name: images}, logits)[LOGITS.name]
+        found: Floats = graph.run({IMAGE.name: images}, logits)[LOGITS.name]
+        return found
 
     return forward

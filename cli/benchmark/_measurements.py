@@ -29,8 +29,8 @@ __all__ = [
     "describe_machine",
 ]
 
-Comparison = Literal["reference", "conventional"]
-Side = Literal["ours", "conventional", "reference"]
+Comparison = Literal["reference", "conventional", "torch", "compiled"]
+Side = Literal["ours", "conventional", "reference", "torch", "compiled"]
 What = Literal["forward", "explain", "explain top 5", "explain with picture", "client explain"]
 
 ONNX_RUNTIME = "cpu"

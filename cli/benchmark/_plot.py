@@ -12,8 +12,20 @@ from bcos_sdk.cli.benchmark._tables import describe_timing, three_digits
 __all__ = ["FORMATS", "check_plot", "draw_plot"]
 
 FORMATS = (".png", ".svg")
-_COLOURS: dict[Side, str] = {"ours": "#1f6f8b", "conventional": "#9a9a9a", "reference": "#d98032"}
-_NAMES: dict[Side, str] = {"ours": "bcos-sdk", "conventional": "conventional network", "reference": "reference package"}
+_COLOURS: dict[Side, str] = {
+    "ours": "#1f6f8b",
+    "conventional": "#9a9a9a",
+    "reference": "#d98032",
+    "torch": "#7b5ea7",
+    "compiled": "#b39ddb",
+}
+_NAMES: dict[Side, str] = {
+    "ours": "bcos-sdk",
+    "conventional": "conventional network",
+    "reference": "reference package",
+    "torch": "ours in torch",
+    "compiled": "ours with torch.compile",
+}
 
 
 def check_plot() -> None:

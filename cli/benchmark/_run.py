@@ -12,7 +12,13 @@ from pathlib import Path
 from bcos_sdk._extras import require
 from bcos_sdk._logs import log
 from bcos_sdk.backends import open_backend, parse_device
-from bcos_sdk.cli.benchmark._cases import conventional_cases, our_cases, reason_not_compared, reference_cases
+from bcos_sdk.cli.benchmark._cases import (
+    conventional_cases,
+    our_cases,
+    reason_not_compared,
+    reference_cases,
+    torch_cases,
+)
 from bcos_sdk.cli.benchmark._child_processes import (
     cold_start_seconds,
     measure_import,
@@ -40,10 +46,14 @@ _PHOTOGRAPH_SIZE = (375, 500)
 _PACKAGES_NEEDED: dict[Comparison, tuple[str, ...]] = {
     "reference": ("torch", "bcos", "einops", "torchvision"),
     "conventional": ("torch", "onnx", "onnxruntime", "onnxscript", "torchvision"),
+    "torch": ("torch",),
+    "compiled": ("torch",),
 }
 _PURPOSES: dict[Comparison, str] = {
     "reference": "Comparing with the reference package",
     "conventional": "Comparing with conventional networks",
+    "torch": "Comparing with our network in torch",
+    "compiled": "Comparing with torch.compile",
 }
 
 
@@ -132,7 +142,7 @@ def _report_stage(model: str, progress: Callable[[str], None], stage: str) -> No
 
 def _measure(model: str, options: Options, workspace: Path, progress: Callable[[str], None]) -> ModelRecord:
     subject = prepare_subject(model, workspace / "bundle", max(options.batches), progress, options.registry)
-    reasons = {comparison: reason_not_compared(subject, comparison) for comparison in options.against}
+    reasons = {one: reason_not_compared(subject, one, options.devices) for one in options.against}
     compared = [comparison for comparison, reason in reasons.items() if reason is None]
     timings = _time_all(subject, compared, options, workspace, progress)
     manifest, batch = subject.bundle.manifest, max(options.batches)
@@ -168,6 +178,9 @@ def _time_all(
             cases += conventional_cases(subject, options.devices, options.threads, options.batches, workspace)
         if "reference" in compared:
             cases += reference_cases(subject, options.batches)
+        for side in ("torch", "compiled"):
+            if side in compared:
+                cases += torch_cases(subject, side, options.devices, options.batches)
         timings = []
         for batch in options.batches:
             progress(f"batch {batch}, {options.rounds} rounds")

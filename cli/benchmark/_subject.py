@@ -17,7 +17,7 @@ from bcos_sdk.errors import InputError
 from bcos_sdk.images import encode
 from bcos_sdk.registry import ModelSpec, Registry, model_registry
 
-__all__ = ["Subject", "check_subject", "prepare_subject", "sample_images", "top_targets"]
+__all__ = ["Subject", "check_subject", "prepare_subject", "sample_images", "sample_pixels", "top_targets"]
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,12 @@ def prepare_subject(
 
 def sample_images(count: int, size: tuple[int, int]) -> npt.NDArray[np.float32]:
     """Return `count` encoded images of random pixels, [count, 6, *size]."""
-    pixels = np.random.default_rng(0).integers(0, 256, (count, *size, 3), dtype=np.uint8)
-    return np.stack([encode(image) for image in pixels])
+    return np.stack([encode(image) for image in sample_pixels(count, size)])
+
+
+def sample_pixels(count: int, size: tuple[int, int]) -> npt.NDArray[np.uint8]:
+    """Return `count` images of random pixels, [count, *size, 3]."""
+    return np.random.default_rng(0).integers(0, 256, (count, *size, 3), dtype=np.uint8)
 
 
 def top_targets(count: int, classes: int = 1) -> npt.NDArray[np.int64]:

@@ -39,6 +39,9 @@ def describe_timing(timing: Timing) -> str:
     if timing.side == "conventional":
         where = "ONNX Runtime" if timing.device == ONNX_RUNTIME else timing.device
         return f"conventional forward, {where}"
+    if timing.side in ("torch", "compiled"):
+        how = "torch.compile" if timing.side == "compiled" else "eager"
+        return f"{timing.what}, our network in {timing.device}, {how}"
     if timing.side == "reference":
         return f"{_THEIRS[timing.what]}, {timing.device}"
     return f"{_OURS[timing.what]}, {timing.device}"

@@ -32,6 +32,8 @@ class Choices:
     no_resize: bool
     interpolation: Interpolation | None
     probability: str | None
+    channels: str | None = None
+    """A name of `Channels`, or a number: then the network takes arrays with so many channels."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Keys of the architecture and their values."""
 
@@ -88,6 +90,10 @@ class Choices:
     def input_of(self, base: InputSpec) -> InputSpec:
         """The preprocessing: that of the base with the options applied."""
         size = self.input_size or base.size
+        if self.channels is not None and self.channels.isdecimal():
+            if self.resize is not None or self.interpolation is not None:
+                raise click.UsageError(f"--channels {self.channels}: arrays are not resized, leave --resize out")
+            return InputSpec.arrays(int(self.channels), size)
         spec = base if size == base.size else base.scaled_to(size)
         if self.no_resize:
             spec = InputSpec.exact(size)
@@ -95,7 +101,8 @@ class Choices:
             if self.resize < max(size):
                 raise click.UsageError(f"--resize {self.resize} is smaller than the crop {size[0]}x{size[1]}")
             spec = InputSpec.for_photographs(size, self.resize)
-        return spec.model_copy(update={"interpolation": self.interpolation or base.interpolation})
+        channels = self.channels or base.channels
+        return spec.model_copy(update={"interpolation": self.interpolation or base.interpolation, "channels": channels})
 
     def assumed_input(self, spec: InputSpec) -> list[Assumption]:
         """The steps from a photograph to a probability that no option states."""

@@ -10,15 +10,27 @@ import click
 from bcos_sdk._paths import store_dir
 from bcos_sdk.backends.tensorrt import build_engines, choose_flavour
 from bcos_sdk.bundle import BundleWriter, Signer, check_name, is_name
-from bcos_sdk.cli._common import parse_size, print_stages, registry_option, split_list, tf32_option
+from bcos_sdk.cli._common import (
+    channels_option,
+    output_name_option,
+    parse_sizes,
+    print_stages,
+    registry_option,
+    split_list,
+    tf32_option,
+)
 from bcos_sdk.cli._sign_command import print_signature, signing_options
+from bcos_sdk.cli._triton_command import print_models
+from bcos_sdk.cli._web_command import print_site, samples_option
 from bcos_sdk.cli.export._choices import Choices
 from bcos_sdk.cli.export._own_module import is_factory
 from bcos_sdk.cli.export._source import from_factory, from_registry
 from bcos_sdk.cli.export._summary import print_agreement, print_bundle, print_source
-from bcos_sdk.contract import Interpolation
+from bcos_sdk.contract import Interpolation, Probability
 from bcos_sdk.errors import BcosError, BundleExistsError, InputError
 from bcos_sdk.registry import model_registry, parse_settings
+from bcos_sdk.triton import check_repository, write_repository
+from bcos_sdk.web import check_site, write_site
 
 __all__ = ["export"]
 
@@ -63,11 +75,18 @@ def _store_name(_ctx: click.Context, _param: click.Parameter, name: str | None) 
     help="Another value of the architecture, e.g. b=1.5 or norm.eps=1e-6.",
 )
 @registry_option
-@click.option("--input-size", callback=parse_size, metavar="H[xW]", help="Input size; default: the model's, or 224.")
+@click.option(
+    "--input-size",
+    "input_sizes",
+    callback=parse_sizes,
+    metavar="H[xW],...",
+    help="Input size; default: the model's, or 224. Several for a network that takes them, the default first.",
+)
 @click.option("--resize", type=click.IntRange(1), help="Shorter side before the crop; default: size · 256/224.")
 @click.option("--no-resize", is_flag=True, help="Take only images of exactly the input size.")
 @click.option("--interpolation", type=click.Choice(get_args(Interpolation)), help="How images are resized.")
-@click.option("--probability", type=click.Choice(["sigmoid", "softmax"]), help="Of the classes; default: sigmoid.")
+@channels_option
+@click.option("--probability", type=click.Choice(get_args(Probability)), help="Of the classes; default: sigmoid.")
 @click.option("--expect", type=_FILE, metavar="FILE.npz", help="An image and the logits that your code gives for it.")
 @click.option("--name", callback=_store_name, help="Name of the bundle in the store; default: that of the model.")
 @click.option("-o", "--output", type=_FILE, help="The bundle's folder; default: the local store, found by name.")
@@ -79,13 +98,19 @@ def _store_name(_ctx: click.Context, _param: click.Parameter, name: str | None) 
     show_default=True,
     help="Precision of convolutions and matrix products. Everything else is float32.",
 )
-@click.option("--output-name", metavar="NAME", help="Which of several results of the network are the logits.")
-@click.option("--force", is_flag=True, help="Replace an existing bundle.")
+@output_name_option
+@click.option(
+    "--layers", metavar="PATH,...", help="Inner layers to explain as well, e.g. layer3: see `bcos-sdk layers MODEL`."
+)
+@click.option("--force", is_flag=True, help="Replace an existing bundle, and its models in --triton.")
 @click.option("--trt", is_flag=True, help="Also build TensorRT engines, for the GPU of this machine.")
 @click.option(
     "--compute-capability", "capabilities", metavar="X.Y,...", help="Build the engines for these GPUs instead."
 )
 @tf32_option
+@click.option("--triton", type=_FILE, metavar="DIR", help="Also write the model repository DIR: see `bcos-sdk triton`.")
+@click.option("--web", type=_FILE, metavar="DIR", help="Also write a site that explains images in the browser.")
+@samples_option
 @signing_options("sign-")
 def export(
     model: str,
@@ -99,21 +124,26 @@ def export(
     temperature: float | None,
     settings: dict[str, Any],
     registries: tuple[Path, ...],
-    input_size: tuple[int, int] | None,
+    input_sizes: tuple[tuple[int, int], ...],
     resize: int | None,
     no_resize: bool,
     interpolation: Interpolation | None,
-    probability: Literal["sigmoid", "softmax"] | None,
+    channels: str | None,
+    probability: Probability | None,
     expect: Path | None,
     name: str | None,
     output: Path | None,
     max_batch: int,
     precision: Literal["fp32", "fp16"],
     output_name: str | None,
+    layers: str | None,
     force: bool,
     trt: bool,
     capabilities: str | None,
     tf32: bool,
+    triton: Path | None,
+    web: Path | None,
+    samples: Path | None,
     signer: Signer | None,
 ) -> None:
     """Export MODEL to ONNX graphs that predict and explain.
@@ -132,10 +162,14 @@ def export(
       bcos-sdk export mymodel --registry mine.yaml
       bcos-sdk export resnet152 --trt --compute-capability 8.9
       bcos-sdk export resnet50 --sign-key private.pem
+      bcos-sdk export resnet50 --triton models/
+      bcos-sdk export resnet50 --web out/web
     """
     given = click.get_current_context().params
     if (capabilities or tf32) and not trt:
         raise click.UsageError(f"{'--compute-capability' if capabilities else '--tf32'} needs --trt")
+    if samples is not None and web is None:
+        raise click.UsageError("--samples needs --web")
     _check_combinations(model, given)
     choices = Choices(
         weights=weights,
@@ -144,11 +178,12 @@ def export(
         weights_key=weights_key,
         classes=_only_one("classes", classes, settings),
         labels=labels,
-        input_size=input_size,
+        input_size=input_sizes[0] if input_sizes else None,
         resize=resize,
         no_resize=no_resize,
         interpolation=interpolation,
         probability=probability,
+        channels=channels,
         settings=_merged(settings, logit_bias=logit_bias, temperature=temperature),
     )
     own = is_factory(model)
@@ -158,6 +193,10 @@ def export(
     stored = name or (known_as if precision == "fp32" else f"{known_as}-{precision}")
     target = output or store_dir() / _checked(stored)
     _check_target(target, force=force, in_store=output is None)
+    if triton is not None:
+        check_repository(triton, known_as, overwrite=force)
+    if web is not None:
+        check_site(web, force=force)
     capability_list = list(split_list(capabilities or ""))
     from bcos_sdk.exporters import export as export_module
     from bcos_sdk.exporters import read_expectation
@@ -179,12 +218,15 @@ def export(
         precision=precision,
         output=output_name,
         expected=expectation,
+        layers=split_list(layers or ""),
+        more_sizes=input_sizes[1:],
         force=force,
         progress=progress,
         on_bias_share=bias_shares.append,
     )
     if signer is not None:
         signer.sign(bundle)
+    models = None if triton is None else write_repository(bundle, triton, overwrite=force, progress=progress)
     engines = build_engines(bundle, compute_capabilities=capability_list, tf32=tf32, progress=progress) if trt else []
     progress("done")
     agreement = None
@@ -195,6 +237,10 @@ def export(
     print_bundle(bundle, bias_shares[0], engines, stored if output is None else _as_path(output))
     if signer is not None:
         print_signature(bundle)
+    if models is not None:
+        print_models(models)
+    if web is not None:
+        print_site(write_site(bundle, web, samples=samples, force=force))
 
 
 def _check_combinations(model: str, given: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bcos_sdk.cli.export._assumptions import Assumption, assumed_architecture
 from bcos_sdk.cli.export._choices import Choices
 from bcos_sdk.cli.export._own_module import make_module
-from bcos_sdk.contract import CHANNELS, InputSpec
+from bcos_sdk.contract import InputSpec
 from bcos_sdk.errors import InputError, WeightsMismatchError
 from bcos_sdk.registry import ModelSpec, architecture_keys, builtin_registry, derive
 
@@ -120,7 +120,7 @@ def from_factory(model: str, choices: Choices) -> Source:
             checkpoint=checkpoint,
         )
         facts.append(("weights", f"{choices.weights}, at {place}"))
-    classes = _classes_of(network, spec.size)
+    classes = _classes_of(network, spec.shape)
     if classes is None:
         return Source(network, names, spec, choices.assumed_input(spec), facts)
     if choices.classes not in (None, classes):
@@ -172,7 +172,7 @@ def _stated_keys(spec: ModelSpec) -> set[str]:
     return {key for key in architecture_keys(config) if attrgetter(key)(config) != attrgetter(key)(base)}
 
 
-def _classes_of(network: Any, size: tuple[int, int]) -> int | None:
+def _classes_of(network: Any, shape: tuple[int, int, int]) -> int | None:
     """The number of logits that a module returns; None if it cannot be run, which the export then explains."""
     import torch
 
@@ -180,7 +180,7 @@ def _classes_of(network: Any, size: tuple[int, int]) -> int | None:
     like = next((tensor for tensor in tensors if tensor.is_floating_point()), torch.zeros(()))
     try:
         with torch.no_grad():
-            logits = network(torch.zeros(2, CHANNELS, *size).to(like))
+            logits = network(torch.zeros(2, *shape).to(like))
         return int(logits.shape[1]) if logits.ndim == 2 else None
     except Exception:  # any module of the user; the capture reports its fault
         return None

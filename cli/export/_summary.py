@@ -41,7 +41,7 @@ def print_bundle(bundle: Bundle, bias_share: float, engines: list[tuple[str, Eng
 
     header, *rows = parity_table(bundle.manifest.parity, bundle.manifest.parity_limits)
     print_lines("Difference from the module in torch (float64):", *columns(header, rows))
-    print_lines(f"Bias share: {bias_share:.0%} of an explanation are bias terms, the rest belongs to pixels.")
+    print_lines(f"Bias share: {bias_share:.0%} of what speaks for a class are bias terms, the rest belongs to pixels.")
     if bundle.manifest.float_layers:
         print_lines(f"In float32: {', '.join(bundle.manifest.float_layers)}")
     print_lines("", str(bundle.path))

@@ -309,7 +309,9 @@ def test_every_module_logs_to_the_logger_that_escapes() -> None:
     folders = (package, package / "cli", package / "exporters")  # rglob does not follow links
     modules = {path.resolve() for folder in folders for path in folder.rglob("*.py")}
     assert len(modules) > 150
-    assert [path.name for path in modules if "getLogger" in path.read_text("utf-8")] == ["_logs.py"]
+    found = {path.name for path in modules if "getLogger" in path.read_text("utf-8")}
+    configuring = {"_log_format.py", "_cluster.py"}  # they set what is written of the logs of others
+    assert found == {"_logs.py", *configuring}
 
 
 @no_attack

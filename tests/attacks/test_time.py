@@ -17,7 +17,8 @@ import pytest
 from support.attacks import attack, no_attack
 from support.bundles import random_pixels
 from support.children import run_child
-from support.slow import PIXELS, SlowBackend, SlowClient, until, waiting
+from support.slow import PIXELS, SlowBackend, SlowClient, waiting
+from support.waiting import until
 
 from bcos_sdk import Client, Failure, Limits
 from bcos_sdk.errors import BcosError, ClientClosedError, DeadlineError, InputError

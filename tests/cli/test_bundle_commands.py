@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 from support.bundles import copy_of, edit_manifest, sign_again, small_bundle
 
-from bcos_sdk.backends import Device, check_device
+from bcos_sdk.backends import Device, check_device, examine_device
+from bcos_sdk.backends._probe import PROBE_SPECS, Outcome, probe_image, probe_model
 from bcos_sdk.backends.onnxruntime import CPU, CUDA
 from bcos_sdk.cli import _doctor_command, main
 
@@ -103,7 +104,7 @@ def test_doctor_describes_this_machine() -> None:
 
 def test_doctor_warns_of_two_runtimes_and_fails_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_doctor_command, "installed_version", lambda name: "1.0")
-    monkeypatch.setattr(_doctor_command, "check_device", lambda device: "broken")
+    monkeypatch.setattr(_doctor_command, "examine_device", lambda device: Outcome("broken"))
     result = run("doctor")
     assert result.exit_code == 1
     assert "both installed and overwrite each other" in result.stdout
@@ -125,7 +126,36 @@ def test_devices_are_tried_for_real(monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Wrong:
         def run(self, *_: Any) -> Any:
-            return {"y": np.array([2, 5])}
+            right = dict(opened.run({"image": probe_image()}, PROBE_SPECS))
+            return {**right, spoilt: right[spoilt] * np.float32(1 + error)}
 
-    monkeypatch.setattr(CPU, "open_onnx", lambda *_: Wrong())
-    assert check_device(Device(CPU)) == "it computes wrong results"
+        def close(self) -> None:
+            """Nothing to free."""
+
+    opened = CPU.open_onnx(probe_model(), 0)
+    for spoilt in PROBE_SPECS:
+        error = 1e-2
+        monkeypatch.setattr(CPU, "open_onnx", lambda *_: Wrong())
+        assert f"wrong results: the error of a {spoilt.replace('_', ' ')} is 1e-02" in str(check_device(Device(CPU)))
+        error = 3e-4
+        assert examine_device(Device(CPU)).precision == "tf32"
+        error = 0.0
+        assert examine_device(Device(CPU)).precision == "fp32"
+
+
+def test_the_report_of_doctor_has_a_row_per_device_and_precision(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    done = run("doctor", "--report", str(file))
+    assert done.exit_code == 0
+    rows = json.loads(file.read_text("utf-8"))["measured"]
+    by_device = {row["device"]: row for row in rows}
+    for device in ("cpu", "openvino"):
+        row = by_device[device]
+        assert (row["problem"], row["precision"], row["device_used"]) == (None, "fp32", device)
+        assert 0 <= row["residual"] <= 1e-5
+        assert 0 < row["weights_error"] < 1e-4
+        assert min(row["milliseconds"].values()) > 0
+    assert "this ONNX Runtime has no CUDA" in by_device["cuda:0"]["problem"] or by_device["cuda:0"]["precision"]
+    table = [line.split() for line in done.stdout.splitlines() if line.startswith("cpu ")]
+    assert table[0][1] == "fp32"
+    assert run("doctor", "--report", str(tmp_path / "no" / "folder.json")).exit_code != 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,8 @@ def with_registry(monkeypatch: pytest.MonkeyPatch, *specs: ModelSpec) -> None:
 
 
 def test_localisation_has_a_column_only_if_a_listed_model_has_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    without = builtin_registry()["resnet18"]
+    located = builtin_registry()["resnet18"]
+    without = located.model_copy(update={"published": located.published.model_copy(update={"localisation": None})})
     figures = without.published.model_copy(update={"localisation": 87.25})
     with_figure = without.model_copy(update={"name": "located", "published": figures})
     with_registry(monkeypatch, without, with_figure)
@@ -80,6 +82,14 @@ def test_localisation_has_a_column_only_if_a_listed_model_has_the_figure(monkeyp
     lines = run("models", "--match", "resnet*").stdout.splitlines()
     assert "LOCALISATION" not in lines[0]
     assert lines[1].split()[-2:] == ["68.7", "published"]
+
+
+def test_the_localisation_of_the_paper_is_shown_with_its_source() -> None:
+    assert re.search(
+        r"localisation % +90\.2 \(grid pointing game, Böhle et al\., TPAMI 2024\)",
+        run("models", "show", "resnet50").stdout,
+    )
+    assert re.search(r"localisation % +-\n", run("models", "show", "densenet121_long").stdout)
 
 
 def test_a_model_that_lists_its_own_labels_is_listed_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:

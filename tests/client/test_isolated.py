@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from support.decoders import HANG, child_pids, obedient_decoders, until
+from support.decoders import HANG, child_pids, obedient_decoders
+from support.waiting import until
 
 from bcos_sdk import Failure, Limits, Prediction
 from bcos_sdk.errors import ClientClosedError

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import pytest
 from support.bundles import MAX_BATCH, random_pixels, small_bundle
+from support.same_results import same
 from support.slow import PIXELS
 
-from bcos_sdk import Client, Explained, Failure, Limits, Prediction
+from bcos_sdk import Client, Limits, Prediction
 from bcos_sdk.errors import ClientClosedError
 
 THREADS, CALLS = 32, 200
@@ -40,25 +40,6 @@ def mixed_call(seed: int) -> tuple[list[Any], dict[str, Any]]:
         ]
     )
     return images, options
-
-
-def same(one: Any, other: Any) -> None:
-    """Compare up to rounding: results depend in the last digits on the images in the same batch."""
-    assert type(one) is type(other)
-    if isinstance(one, Failure):
-        assert one == other
-    elif isinstance(one, Prediction):
-        for left, right in zip(one.classes, other.classes, strict=True):
-            assert left.index == right.index
-            assert left.logit == pytest.approx(right.logit, rel=1e-4, abs=1e-5)
-    else:
-        assert isinstance(one, Explained)
-        same(one.prediction, other.prediction)
-        for mine, theirs in zip(one.explanations, other.explanations, strict=True):
-            assert mine.target.label == theirs.target.label
-            assert mine.arrays.keys() == theirs.arrays.keys()
-            np.testing.assert_array_equal(mine.image, theirs.image)
-            np.testing.assert_allclose(mine.contributions, theirs.contributions, rtol=1e-3, atol=1e-6)
 
 
 def test_32_threads_with_200_mixed_calls_each() -> None:

@@ -8,7 +8,8 @@ import time
 import weakref
 
 import pytest
-from support.slow import PIXELS, until
+from support.slow import PIXELS
+from support.waiting import until
 
 from bcos_sdk.client._threads import DaemonThreads, Pending
 from bcos_sdk.errors import ClientClosedError, InferenceError

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from support.decoders import HANG, SPIN, child_pids, obedient_decoders, open_files, until
+from support.decoders import HANG, SPIN, child_pids, obedient_decoders, open_files
 from support.image_files import exif, png, png_chunk, tiff, with_chunks, with_segments
+from support.waiting import until
 
 from bcos_sdk._processes import python_command
 from bcos_sdk.contract import InputSpec

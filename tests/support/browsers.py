@@ -14,13 +14,13 @@ QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "-
 
 
 @contextmanager
-def open_browser() -> Iterator[Any]:
-    """A browser of playwright. The test is skipped if there is none."""
+def open_browser(*arguments: str) -> Iterator[Any]:
+    """A browser of playwright, with these arguments of Chromium. The test is skipped if there is none."""
     if CHROMIUM is None:
         pytest.skip("no browser: on Debian, apt install chromium runs these tests")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*QUIET, *arguments])
         yield browser
         browser.close()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bcos_sdk.images import _decoding_process
 
-__all__ = ["CRASH", "EXIT", "HANG", "LIE", "SPIN", "child_pids", "obedient_decoders", "open_files", "until"]
+__all__ = ["CRASH", "EXIT", "HANG", "LIE", "SPIN", "child_pids", "obedient_decoders", "open_files"]
 
 HANG, CRASH, EXIT, LIE, SPIN = b"hang", b"crash", b"exit", b"lie", b"spin"
 
@@ -57,10 +55,3 @@ def child_pids() -> set[int]:
 
 def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end, "the condition did not become true in 30 s"
-        time.sleep(0.02)

@@ -123,7 +123,7 @@ _RECORD: dict[str, Any] = {
         "weights_sha256": "1" * 64,
         "precision": "fp32",
         "tf32": False,
-        "profile": {"image": [[1, 6, 20, 28], [4, 6, 20, 28], [4, 6, 20, 28]]},
+        "profiles": [{"image": [[1, 6, 20, 28], [4, 6, 20, 28], [4, 6, 20, 28]]}],
         "flavour": "tensorrt",
         "version": "10.16",
         "compute_capabilities": ["8.6"],

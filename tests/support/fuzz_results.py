@@ -17,7 +17,7 @@ from bcos_sdk.cli.predict._drawings import Artist
 from bcos_sdk.cli.predict._image_files import find_images
 from bcos_sdk.cli.predict._output import Output
 from bcos_sdk.cli.predict._output_options import OutputOptions, Start
-from bcos_sdk.cli.predict._run_record import Work
+from bcos_sdk.results import Work
 from bcos_sdk.testing import FakeClient
 from support.bundles import random_pixels
 from support.mutations import HOSTILE, damaged, hostile_json, hostile_npz

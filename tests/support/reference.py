@@ -32,6 +32,7 @@ __all__ = [
     "entry_points",
     "fine_tuned_resnet18",
     "norm_layer",
+    "norms",
     "plain",
     "published",
     "urls",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from bcos_sdk import Client, Limits
-from bcos_sdk.backends import Device
+from bcos_sdk.backends import Device, RunsAtOnce
 from bcos_sdk.backends.onnxruntime import CPU
 from bcos_sdk.client._deadline import Deadline
 from bcos_sdk.client._processor import ImageProcessor
@@ -20,11 +19,13 @@ from support.bundles import LABELS, random_pixels, small_bundle
 PIXELS = random_pixels(12)
 
 
-class SlowBackend:
+class SlowBackend(RunsAtOnce):
     """Waits for `go`, then returns zeros. Records the shape of every batch."""
 
     device = Device(CPU)
     precision: Precision = "fp32"
+    takes_pixels = False
+    wide_batches = False
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, int]] = []
@@ -77,13 +78,6 @@ def predict(shared: ImageProcessor, count: int = 1, seconds: float | None = None
 def explain(shared: ImageProcessor, targets: Any, count: int = 1, *, weights: bool = False) -> list[Any]:
     outcomes = shared.explanations(PIXELS[:count], Deadline(None), targets=targets, top_k=1, weights=weights)
     return [outcome for _, outcome in outcomes]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, "the condition did not become true in 20 s"
-        time.sleep(0.002)
 
 
 def waiting(shared: ImageProcessor) -> int:

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from PIL import Image
 from bcos_sdk import BcosError, Client, Contrast, Explained, Failure, Limits, Prediction
 from support.image_files import png, png_chunk
 
-__all__ = ["Soak", "Usage", "can_measure"]
+__all__ = ["Soak", "Usage", "can_measure", "in_threads"]
 
 THREADS = 4
 PHASES = 10
@@ -67,8 +68,34 @@ def usage() -> Usage:
     process = Path("/proc/self")
     pages = int((process / "statm").read_text().split()[1])
     tasks = list((process / "task").iterdir())
-    children = sum(len((task / "children").read_text().split()) for task in tasks)
+    children = sum(map(_children_of, tasks))
     return Usage(pages * os.sysconf("SC_PAGE_SIZE"), len(list((process / "fd").iterdir())), len(tasks), children)
+
+
+def in_threads(count: int, work: Callable[[int], None]) -> None:
+    """Call `work` with 0, 1, … in threads, wait for all, and raise the first error."""
+    errors: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            work(number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def _children_of(task: Path) -> int:
+    try:
+        return len((task / "children").read_text().split())
+    except (FileNotFoundError, ProcessLookupError):  # the thread has just ended
+        return 0
 
 
 def encoded(pixels: Any, kind: str, **options: Any) -> bytes:
@@ -195,23 +222,13 @@ class Caller:
 
     def run(self, count: int, seed: int) -> None:
         """Make this many calls from several threads at once."""
-        errors: list[BaseException] = []
 
         def work(number: int) -> None:
             chance = random.Random(f"{seed} {number}")
-            try:
-                for _ in range(count // THREADS):
-                    self.call(chance)
-            except BaseException as error:
-                errors.append(error)
+            for _ in range(count // THREADS):
+                self.call(chance)
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
+        in_threads(THREADS, work)
 
     @property
     def outcomes(self) -> dict[str, int]:

@@ -86,7 +86,7 @@ def test_results_are_complete_and_add_up_to_the_logits(seed: int, probability: A
         assert total == pytest.approx(expected, abs=1e-4)
         assert one.contributions.shape == (18, 26)
         one.rgba()
-    total_probability = sum(score.probability for score in prediction.classes)
+    total_probability = sum(score.probability or 0.0 for score in prediction.classes)
     assert probability == "sigmoid" or total_probability == pytest.approx(1)
 
 
@@ -231,6 +231,7 @@ def test_streams_async_calls_warmup_and_pickling_work(fake: FakeClient) -> None:
 
 
 def test_a_service_is_tested_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("httpx2", reason="fastapi.testclient needs it")
     TestClient = pytest.importorskip("fastapi.testclient").TestClient  # noqa: N806 - a class
 
     page = (ROOT / "docs" / "service.md").read_text("utf-8")

@@ -8,6 +8,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 from support.server import CONTENT, DIGEST, Server, serving
+from support.waiting import until
 
 from bcos_sdk.registry import WeightsSource, builtin_registry
 
@@ -28,14 +29,13 @@ filelock.FileLock = lambda path: contextlib.nullcontext()
 """
 
 
-def download_at_once(server: Server, folder: Path, program: str) -> list[str]:
-    """Start all workers, let them download at the same time from a slow server, and return what each prints."""
-    server.delay = 1.0
+def start_workers(server: Server, folder: Path, program: str) -> list[subprocess.Popen[str]]:
+    """Start all workers, and let them download at the same time."""
     url = f"http://127.0.0.1:{server.server_port}/net.pth"
     source = WeightsSource(url=url, sha256_prefix=DIGEST[:10], licence="none")
     spec = builtin_registry()["resnet18"].model_copy(update={"weights": source})
     command = [sys.executable, "-c", program, spec.model_dump_json(), str(folder)]
-    workers = [subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) for _ in range(WORKERS)]
+    workers = [subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True) for _ in range(WORKERS)]
     for worker in workers:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "ready\n"
@@ -43,18 +43,24 @@ def download_at_once(server: Server, folder: Path, program: str) -> list[str]:
         assert worker.stdin is not None
         worker.stdin.write("go\n")
         worker.stdin.flush()
-    return [worker.communicate(timeout=120)[0] for worker in workers]
+    return workers
 
 
 def test_processes_that_start_together_download_once(tmp_path: Path) -> None:
     with serving() as server:
-        assert download_at_once(server, tmp_path, WORKER) == [f"{len(CONTENT)}\n"] * WORKERS
+        server.delay = 1.0
+        workers = start_workers(server, tmp_path, WORKER)
+        assert [worker.communicate(timeout=120) for worker in workers] == [(f"{len(CONTENT)}\n", "")] * WORKERS
         assert len(server.requests) == 1
     assert {path.suffix for path in tmp_path.iterdir()} - {".lock", ".sha256"} == {".pth"}
 
 
-def test_without_a_lock_they_download_more_than_once(tmp_path: Path) -> None:
-    """Shows that the test above can fail."""
+def test_without_a_lock_they_disturb_each_other(tmp_path: Path) -> None:
+    """Shows that the test above can fail: each worker either sends a request or finds the partial file of another."""
     with serving() as server:
-        download_at_once(server, tmp_path, WITHOUT_LOCKS + WORKER)
-        assert len(server.requests) > 1
+        server.open.clear()
+        workers = start_workers(server, tmp_path, WITHOUT_LOCKS + WORKER)
+        until(lambda: len(server.requests) + sum(worker.poll() is not None for worker in workers) == WORKERS)
+        server.open.set()
+        errors = [worker.communicate(timeout=120)[1] for worker in workers]
+        assert len(server.requests) > 1 or sum("File exists" in error for error in errors) == WORKERS - 1

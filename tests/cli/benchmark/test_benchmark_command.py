@@ -123,7 +123,7 @@ def test_a_missing_package_is_an_error_before_the_run_starts(
         ([SMALL, "--device", ","], 2, "name at least one device"),
         ([SMALL, "--batch", "1,x"], 2, "is not a list of batch sizes"),
         ([SMALL, "--batch", "0"], 2, "is not a list of batch sizes"),
-        ([SMALL, "--against", "torch"], 2, "choose from reference, conventional, or none"),
+        ([SMALL, "--against", "tensorflow"], 2, "choose from reference, conventional, torch, compiled, or none"),
         ([SMALL, "--plot", "speed.pdf"], 2, "must end with .png or .svg"),
         ([SMALL, "--json", "nowhere/b.json"], 1, "error [output_failed]"),
     ],

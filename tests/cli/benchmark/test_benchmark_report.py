@@ -139,3 +139,11 @@ def test_the_plot_of_a_report_is_always_the_same_file(tmp_path: Path, suffix: st
         assert b"<svg" in drawn
         assert b"vgg11_bnu, batch 8" in drawn
     assert {path.name for path in tmp_path.iterdir()} == {f"one{suffix}", f"two{suffix}"}
+
+
+def test_torch_and_torch_compile_have_names_of_their_own() -> None:
+    ours = next(one for one in model_record().timings if one.side == "ours" and one.what == "explain")
+    sides = ("ours", "torch", "compiled", "reference")
+    names = [describe_timing(ours.model_copy(update={"side": side, "device": "torch"})) for side in sides]
+    assert len(set(names)) == len(names)
+    assert "explain, our network in torch, torch.compile" in names

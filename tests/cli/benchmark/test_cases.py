@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import support.needs_torch  # noqa: F401
 import torch
 from support.explaining import explain, random_image, relative_error
+from support.gpu_machine import GpuMachine
 
 from bcos_sdk._extras import installed_version
 from bcos_sdk.bundle import Bundle
 from bcos_sdk.cli.benchmark import import_torchvision
-from bcos_sdk.cli.benchmark._cases import conventional_cases, our_cases, reason_not_compared, reference_cases
+from bcos_sdk.cli.benchmark._cases import (
+    conventional_cases,
+    our_cases,
+    reason_not_compared,
+    reference_cases,
+    torch_cases,
+)
 from bcos_sdk.cli.benchmark._conventional import (
     TORCHVISION_BUILDERS,
     build_conventional,
@@ -24,6 +32,7 @@ from bcos_sdk.cli.benchmark._conventional import (
 from bcos_sdk.cli.benchmark._reference import build_reference, explain_in_batch, predict_in_batch
 from bcos_sdk.cli.benchmark._subject import Subject, sample_images, top_targets
 from bcos_sdk.cli.benchmark._timing import Case
+from bcos_sdk.cli.benchmark._torch_network import torch_place
 from bcos_sdk.exporters import export
 from bcos_sdk.models import random_network
 from bcos_sdk.registry import InputSpec, builtin_registry
@@ -97,15 +106,13 @@ def test_the_conventional_graph_equals_the_torch_network(name: str, tmp_path: Pa
     network = build_conventional(REGISTRY[name], SIZE)
     export_conventional(network, SIZE, tmp_path / "c.onnx")
     for device in ["cpu", *(["openvino"] if installed_version("openvino") else [])]:
-        forward = open_conventional(tmp_path / "c.onnx", device, 2, 1000)
-        assert forward is not None
+        forward = open_conventional(tmp_path / "c.onnx", device, 2, 1000, SIZE, 3)
         for batch in (1, 3):
             images = torch.rand(batch, 3, *SIZE)
             with torch.no_grad():
                 expected = network(images)
             assert float(expected.std()) > 1e-3
             assert relative_error(torch.from_numpy(forward(images.numpy())), expected) < 1e-5
-    assert open_conventional(tmp_path / "c.onnx", "tensorrt", 2, 1000) is None
 
 
 def test_conventional_cases_run(subject: Subject, tmp_path: Path) -> None:
@@ -170,3 +177,49 @@ def test_random_networks_are_always_the_same_and_keep_the_global_random_state() 
     first, second = random_network(spec).state_dict(), random_network(spec).state_dict()
     assert torch.rand(1) == expected
     assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+def difference(one: Case, other: Case) -> float:
+    """‖a − b‖ / ‖b‖ of logits, or of contributions to the most likely class."""
+    values: list[Any] = [one.run(), other.run()]
+    a, b = (value.contributions[:, 0] if hasattr(value, "contributions") else value for value in values)
+    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.full)])
+@pytest.mark.parametrize("side", ["torch", "compiled"])
+def test_our_network_in_torch_gives_our_logits_and_explanations(
+    subject: Subject, side: Any, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_with = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda network, **_: compile_with(network, backend=backend))
+    theirs = by_name(list(torch_cases(subject, side, ["cpu"], [1, 2])))
+    with ExitStack() as stack:
+        ours = by_name(list(our_cases(subject, "cpu", 2, [1, 2], stack)))
+        for batch in (1, 2):
+            assert difference(theirs["forward", batch], ours["forward", batch]) < 1e-4
+            assert difference(theirs["explain", batch], ours["explain", batch]) < 1e-3
+
+
+def test_torch_runs_on_the_gpu_of_the_devices(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert torch_place(["cpu", "openvino"]) == "cpu"
+    assert torch_place(["cpu", "tensorrt:1", "cuda"]) == "cuda:1"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "finds no GPU" in str(reason_not_compared(subject, "compiled", ["tensorrt"]))
+    assert reason_not_compared(subject, "compiled", ["cpu"]) is None
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert reason_not_compared(subject, "torch", ["tensorrt"]) is None
+
+
+def test_all_devices_run_on_the_simulated_gpu(subject: Subject, machine: GpuMachine, tmp_path: Path) -> None:
+    """Ours uploads pixels; the conventional network gets an engine of its own."""
+    conventional = [one for one in conventional_cases(subject, ["tensorrt"], 1, [1, 2], tmp_path) if one.batch == 2]
+    assert difference(*conventional) < 1e-5
+    assert "conventional.onnx" in machine.builds
+    with ExitStack() as stack:
+        cpu = by_name(list(our_cases(subject, "cpu", 1, [2], stack)))
+        gpu = by_name(list(our_cases(subject, "tensorrt", 1, [2], stack)))
+        assert difference(gpu["forward", 2], cpu["forward", 2]) < 1e-4
+        assert difference(gpu["explain", 2], cpu["explain", 2]) < 1e-3
+        gpu["client explain", 2].run()
+    assert {"pixels", "encoded"} <= machine.trt.runs[-1][1].keys()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,19 @@ def test_without_an_output_folder_the_bundle_is_found_by_name() -> None:
     with Client(MODEL, device="cpu") as client:
         assert client.manifest.model.name == MODEL
         assert client.predict(np.zeros((32, 32, 3), np.uint8))
+
+
+def test_a_model_repository_is_written_beside_the_bundle(tmp_path: Path) -> None:
+    models, options = tmp_path / "models", [MODEL, "--random-weights", "--max-batch", 1, "-o", tmp_path / "out"]
+    done = run(*options, "--triton", models)
+    assert done.exit_code == 0, done.stderr
+    assert f"tritonserver --model-repository={models}" in done.stdout
+    assert sorted(one.name for one in models.iterdir()) == [MODEL, f"{MODEL}_explain"]
+    shutil.rmtree(tmp_path / "out")
+    again = run(*options, "--triton", models)
+    assert (again.exit_code, "exists already" in again.stderr) == (2, True)
+    assert not (tmp_path / "out").exists(), "it was refused after the export, not before"
+    assert run(*options, "--triton", models, "--force").exit_code == 0
 
 
 def test_an_fp16_export_has_its_own_name_in_the_store() -> None:
