@@ -23,9 +23,9 @@ from support.slow import (
     predict,
     processor,
     start_predicting,
-    until,
     waiting,
 )
+from support.waiting import until
 
 from bcos_sdk import Client, Failure, Prediction
 from bcos_sdk.client._deadline import Deadline
