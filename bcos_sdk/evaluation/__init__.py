@@ -13,12 +13,11 @@ from bcos_sdk.evaluation._report import Evaluated, Evaluation, evaluation_of
 from bcos_sdk.evaluation._run import Memory, Record, Run, check_masks
 from bcos_sdk.evaluation._settings import MEASURES, GridMode, MeasureName, Settings
 from bcos_sdk.evaluation._subject import Subject
-from bcos_sdk.evaluation.against import FAST_FACTOR, METHOD_NAMES, compare_methods, open_network
+from bcos_sdk.evaluation.against import METHOD_NAMES, compare_methods, open_network
 from bcos_sdk.evaluation.comparison import Difference
 from bcos_sdk.evaluation.datasets import LAYOUTS, Dataset, Sample, open_dataset
 
 __all__ = [
-    "FAST_FACTOR",
     "LAYOUTS",
     "MEASURES",
     "METHOD_NAMES",

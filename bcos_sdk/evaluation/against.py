@@ -19,11 +19,9 @@ from bcos_sdk.images import encode
 if TYPE_CHECKING:
     from bcos_sdk.evaluation.posthoc import PostHoc
 
-__all__ = ["FAST_FACTOR", "METHOD_NAMES", "compare_methods", "open_network"]
+__all__ = ["METHOD_NAMES", "compare_methods", "open_network"]
 
 METHOD_NAMES = ("intgrad", "ixg", "gradcam", "deeplift", "guided", "lime", "occlusion")
-FAST_FACTOR = 10
-"""Methods that take one gradient are run on this many times the grids of those that take hundreds."""
 _AGREEMENT = 1e-3
 _TIMED = 5
 
@@ -53,11 +51,13 @@ def open_network(run: Run) -> PostHoc:
     return PostHoc(network, side=min(client.manifest.input.size), classes=len(client.labels))
 
 
-def compare_methods(run: Run, network: PostHoc, methods: Sequence[str], grids: int) -> dict[str, Any]:
+def compare_methods(
+    run: Run, network: PostHoc, methods: Sequence[str], *, grids: int, slow_grids: int
+) -> dict[str, Any]:
     """Scores and times of our explanation and of each method, best first.
 
-    Methods that are slow are run on the first `grids` grids, others on the first `FAST_FACTOR · grids`. `ours` is the
-    score of our explanation on the grids of the method.
+    Methods are run on the first `grids` grids, and those that take hundreds of passes on the first `slow_grids`. `ours`
+    is the score of our explanation on the grids of the method.
     """
     from bcos_sdk.evaluation.posthoc import METHODS
 
@@ -65,7 +65,7 @@ def compare_methods(run: Run, network: PostHoc, methods: Sequence[str], grids: i
     rows = [_row("ours", "the model's own explanation", None, list(own.values()), _own_milliseconds(run), own)]
     for name in methods:
         method = METHODS[name]
-        chosen = run.grids[: grids if method.slow else FAST_FACTOR * grids]
+        chosen = run.grids[: min(grids, slow_grids) if method.slow else grids]
 
         def explain(rest: Sequence[Grid], name: str = name, smoothed: bool = method.smoothed) -> Iterator[Item]:
             return _explained(run, network, name, rest, smoothed)

@@ -82,9 +82,14 @@ def _methods(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[s
 @click.option(
     "--against-grids",
     type=click.IntRange(1),
+    help="Grids for post-hoc methods, the first ones. [default: all of --grids]",
+)
+@click.option(
+    "--slow-grids",
+    type=click.IntRange(1),
     default=10,
     show_default=True,
-    help="Grids for slow methods (intgrad, lime, occlusion); ten times as many for the others.",
+    help="Grids for those that take hundreds of passes: intgrad, lime, occlusion.",
 )
 @click.option("--smooth", type=click.IntRange(1), help="Smoothing of maps in pixels; default: 15 of 224, 3 of 32.")
 @click.option("--patch", type=click.IntRange(1), default=1, show_default=True, help="Side of flipped squares.")
@@ -120,7 +125,8 @@ def evaluate(
     grid_mode: Any,
     grid_model: str | None,
     against: tuple[str, ...],
-    against_grids: int,
+    against_grids: int | None,
+    slow_grids: int,
     smooth: int | None,
     patch: int,
     mean_corrected: bool,
@@ -225,7 +231,11 @@ def evaluate(
                 _show_progress("compared"), of=run,
             )  # fmt: skip
             compared.finish()
-        methods = compare_methods(run, open_network(run), against, against_grids) if against else None
+        methods = None
+        if against:
+            methods = compare_methods(
+                run, open_network(run), against, grids=against_grids or grids, slow_grids=slow_grids
+            )
         result = evaluation_of(run, compared, methods)
         _write(result, folder)
     _print(result, as_json, folder)
