@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from bcos_sdk.backends._graph import Graph
 from bcos_sdk.backends._probe import PROBE_SPECS, Outcome, judge, probe_image, probe_model
-from bcos_sdk.bundle import Bundle, InputShapes
+from bcos_sdk.bundle import Bundle, InputShapes, Manifest
 from bcos_sdk.contract import IMAGE, GraphPrecision, Layout
 from bcos_sdk.errors import BcosError, DeviceUnavailableError
 
@@ -90,8 +90,8 @@ class Runtime(ABC):
         """Whether to allow TF32: what to try first, and what to try if the self-test fails with that."""
         return (asked,)
 
-    def sizes(self, threads: int | None, largest: int) -> tuple[int, ...]:  # noqa: ARG002
-        """The numbers of images, up to the largest batch, that graphs are compiled for."""
+    def sizes(self, threads: int | None, manifest: Manifest) -> tuple[int, ...]:  # noqa: ARG002
+        """The numbers of images, up to the largest batch, that the graphs of a bundle are compiled for."""
         return (1,)
 
     def version(self) -> str:

@@ -31,7 +31,7 @@ def main() -> None:
         image = stand_in(bundle.golden().pixels, bundle.manifest.input)[None]
         target = mean_target(bundle.manifest.classes)
         backend = open_on_device(bundle, device, OpenOptions(job["threads"], by_name=False))
-        for count in device.runtime.sizes(job["threads"], bundle.manifest.max_batch):
+        for count in device.runtime.sizes(job["threads"], bundle.manifest):
             images = np.repeat(image, count, axis=0)
             with suppress(BcosError):
                 backend.predict(images)

@@ -73,6 +73,7 @@ def test_a_client_explains_as_autograd_does(precision: Any) -> None:
 
 def test_it_computes_in_float32_with_the_given_threads() -> None:
     graph = OpenvinoGraph(small_bundle().explain_graph, threads=1)
+    graph.run({"image": encoded_batch(1), "targets": np.zeros((1, 1), np.int64)}, {})
     (request,) = graph._requests.values()
     compiled = request.get_compiled_model()
     assert compiled.get_property("INFERENCE_PRECISION_HINT").to_string() == "f32"
@@ -143,8 +144,9 @@ def test_an_operator_that_openvino_lacks_is_named(tmp_path: Path) -> None:
 
 def test_a_graph_that_does_not_compile_is_a_device_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_graph, "_options", lambda _threads: {"NUM_STREAMS": "many"})
+    graph = OpenvinoGraph(small_bundle().predict_graph, threads=None)
     with pytest.raises(DeviceUnavailableError, match=r"OpenVINO cannot compile predict\.onnx"):
-        OpenvinoGraph(small_bundle().predict_graph, threads=None)
+        graph.run({"image": encoded_batch(1)}, {})
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("Failed to allocate 205520896 bytes of memory")])
@@ -153,8 +155,9 @@ def test_too_little_memory_to_load_a_graph(monkeypatch: pytest.MonkeyPatch, erro
         raise error
 
     monkeypatch.setattr(_graph, "rewrite", fail)
+    graph = OpenvinoGraph(small_bundle().predict_graph, threads=None)
     with pytest.raises(OutOfMemoryError, match=r"predict\.onnx does not fit"):
-        OpenvinoGraph(small_bundle().predict_graph, threads=None)
+        graph.run({"image": encoded_batch(1)}, {})
 
 
 @pytest.mark.parametrize("threads", [1, 2])

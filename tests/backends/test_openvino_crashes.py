@@ -25,7 +25,7 @@ from bcos_sdk.backends.openvino import OpenvinoGraph
 
 path, threads, batch = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 inputs = dict(np.load(path.with_suffix(".npz")))
-graph = OpenvinoGraph(path, threads=threads, in_parts=False)
+graph = OpenvinoGraph(path, threads=threads)
 got = graph.run({"x": inputs["x"][:batch]}, {"y": TensorSpec((batch, 8), "float32")})["y"]
 truth = inputs["y"][:batch]
 print(float(np.linalg.norm(got - truth) / np.linalg.norm(truth)))

@@ -58,7 +58,7 @@ def case_of(network: nn.Module, size: Size, graphs: GraphFiles, targets: Tensor 
         x,
         consult(network, x, targets),
         onnx.load(paths["explain"], load_external_data=False).graph.output[-1].type.tensor_type.shape.dim[2].dim_value,
-        {name: OpenvinoGraph(path, threads=4) for name, path in paths.items()},  # runs of two images and of one
+        {name: OpenvinoGraph(path, threads=4, images_per_run=2) for name, path in paths.items()},
         {name: open_graph(path, Device(CPU), threads=2) for name, path in paths.items()},
     )
 

@@ -22,11 +22,11 @@ from bcos_sdk.errors import SelfTestError
 pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="pip install 'bcos-sdk[openvino]'")
 
 
-@pytest.mark.parametrize(("threads", "sizes"), [(1, {1}), (2, {1}), (5, {1, 2}), (8, {1, 2, 4})])
-def test_batches_run_in_parts_of_a_few_compiled_sizes(threads: int, sizes: set[int]) -> None:
+@pytest.mark.parametrize(("images", "sizes"), [(None, {7}), (1, {1}), (2, {1, 2}), (4, {1, 2, 4})])
+def test_batches_run_in_parts_of_a_few_compiled_sizes(images: int | None, sizes: set[int]) -> None:
     path = small_bundle().explain_rows_graph
     assert path is not None
-    graph = OpenvinoGraph(path, threads=threads)
+    graph = OpenvinoGraph(path, threads=2, images_per_run=images)
     feed: Arrays = {"image": encoded_batch(7), "targets": np.arange(7) - 1}
     specs = explain_specs(small_bundle().manifest, 7, (7,), weights=True)
     got = graph.run(feed, specs)
@@ -37,9 +37,22 @@ def test_batches_run_in_parts_of_a_few_compiled_sizes(threads: int, sizes: set[i
         np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize(("threads", "images"), [(1, 1), (2, 1), (3, 1), (4, 2), (7, 2), (8, 4), (16, 8), (64, 8)])
-def test_more_threads_run_more_images_at_once(threads: int, images: int) -> None:
-    assert images_per_run(threads) == images
+@pytest.mark.parametrize(
+    ("threads", "size", "images"),
+    [
+        (1, (224, 224), 1),
+        (2, (224, 224), 2),
+        (3, (224, 224), 2),
+        (2, (192, 192), 2),
+        (2, (448, 224), 1),
+        (2, (448, 448), 1),
+        (8, (224, 224), 8),
+        (64, (224, 224), 8),
+        (1, (32, 32), 8),
+    ],
+)
+def test_more_threads_and_smaller_images_give_larger_runs(threads: int, size: tuple[int, int], images: int) -> None:
+    assert images_per_run(threads, size) == images
 
 
 @pytest.mark.parametrize(("images", "targets"), [(2, 1), (1, 2)])
@@ -82,7 +95,21 @@ def test_any_number_of_targets_of_one_image_share_a_compiled_graph() -> None:
         assert graph.run({"image": encoded_batch(1), "targets": np.arange(count)}, specs)["classes"].tolist() == [
             *range(count)
         ]
-    assert set(graph._requests) == {(("image", 1), ("targets", 1)), (("image", 1), ("targets", -1))}
+    assert set(graph._requests) == {(("image", 1), ("targets", -1))}
+
+
+def test_a_size_that_ran_only_once_makes_room_for_another() -> None:
+    graph = OpenvinoGraph(small_bundle().predict_graph, threads=1, images_per_run=8)
+
+    def compiled_after(count: int) -> set[int]:
+        graph.run({"image": encoded_batch(count)}, {})
+        return {size for sizes in graph._requests for _name, size in sizes}
+
+    assert compiled_after(1) == {1}
+    assert compiled_after(2) == {2}, "the graph for one image has run once"
+    assert compiled_after(2) == {2}
+    assert compiled_after(3) == {1, 2}, "that for two images has run more than once"
+    assert compiled_after(4) == {1, 2, 4}
 
 
 def test_sums_of_squares_become_norms() -> None:

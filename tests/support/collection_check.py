@@ -24,7 +24,7 @@ __all__ = ["errors_of"]
 
 _RUNTIMES: dict[str, Callable[[Path], Any]] = {
     "onnxruntime": lambda path: open_graph(path, Device(CPU), threads=1),
-    "openvino": lambda path: OpenvinoGraph(path, threads=1, in_parts=False),
+    "openvino": lambda path: OpenvinoGraph(path, threads=1),
 }
 
 

@@ -76,4 +76,4 @@ def _graph(program: Program, folder: Path, name: str) -> OpenvinoGraph:
         model = emit(program, name, weights, SPELLINGS)
     path = folder / f"{name}.onnx"
     path.write_bytes(model.SerializeToString())
-    return OpenvinoGraph(path, threads=1, in_parts=False)
+    return OpenvinoGraph(path, threads=1)

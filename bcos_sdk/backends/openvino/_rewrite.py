@@ -24,10 +24,10 @@ def rewrite(model: Any) -> None:
 
 
 def _copy_shared_weights(model: Any) -> None:
-    """Give every node its own copy of a weight W that several nodes use.
+    """Give every node its own copy of a weight W that several nodes use, if OpenVINO could confuse them.
 
     OpenVINO caches packed weights by their address and packed shape. An explain graph uses each weight twice, as W
-    and as its transpose. For a square W both have the same cache key, so one node would get the weights of the other.
+    and as its transpose. If W is square, both have the same cache key, so one node would get the weights of the other.
     """
     constant = import_module("openvino").op.Constant
     used: set[int] = set()
@@ -36,10 +36,26 @@ def _copy_shared_weights(model: Any) -> None:
         if len(output.get_partial_shape()) < 2:
             continue
         for consumer in sorted(output.get_target_inputs(), key=_sort_key):
+            if _is_told_apart(consumer.get_node().get_type_name(), tuple(output.get_shape())):
+                continue
             address = node.data.ctypes.data
             if address in used:
                 consumer.replace_source_output(constant(node.data.copy()).output(0))
             used.add(address)
+
+
+_LARGEST_BLOCK = 64
+"""Packing rounds channels up to a multiple of this, or of a smaller power of two."""
+
+
+def _is_told_apart(consumer: str, shape: tuple[int, ...]) -> bool:
+    """Whether the packed weights of this kind of consumer have a cache key of their own."""
+    if consumer == "Transpose" and len(shape) > 2:
+        return True  # transposed kernels are computed once, to an address of their own
+    if consumer not in ("Convolution", "ConvolutionBackpropData", "MatMul", "Transpose"):
+        return False
+    rows, columns = (-(-size // _LARGEST_BLOCK) for size in shape[:2])
+    return len(shape) != 3 and rows != columns
 
 
 def _multiply_instead_of_broadcasting(model: Any) -> None:

@@ -9,8 +9,8 @@ from typing_extensions import override
 from bcos_sdk._extras import installed_version, is_installed
 from bcos_sdk.backends._graph import Graph
 from bcos_sdk.backends._runtime import OpenOptions, Runtime
-from bcos_sdk.backends.openvino._graph import DEVICE, OpenvinoGraph, most_images_per_run, powers_of_two
-from bcos_sdk.bundle import Bundle, InputShapes
+from bcos_sdk.backends.openvino._graph import DEVICE, OpenvinoGraph, images_per_run, powers_of_two
+from bcos_sdk.bundle import Bundle, InputShapes, Manifest
 from bcos_sdk.contract import Layout
 
 __all__ = ["OPENVINO"]
@@ -30,8 +30,8 @@ class OpenvinoRuntime(Runtime):
         return None if is_installed("openvino") else "OpenVINO is not installed; pip install 'bcos-sdk[openvino]'"
 
     @override
-    def sizes(self, threads: int | None, largest: int) -> tuple[int, ...]:
-        return powers_of_two(min(most_images_per_run(threads), largest))
+    def sizes(self, threads: int | None, manifest: Manifest) -> tuple[int, ...]:
+        return powers_of_two(min(images_per_run(threads, manifest.input.size), manifest.max_batch))
 
     @override
     def version(self) -> str:
@@ -39,7 +39,13 @@ class OpenvinoRuntime(Runtime):
 
     @override
     def open_graph(self, graph: Path, bundle: Bundle, index: int, options: OpenOptions) -> Graph:
-        return OpenvinoGraph(bundle.graph_contents(graph), graph.name, weights=bundle.weights, threads=options.threads)
+        return OpenvinoGraph(
+            bundle.graph_contents(graph),
+            graph.name,
+            weights=bundle.weights,
+            threads=options.threads,
+            images_per_run=images_per_run(options.threads, bundle.manifest.input.size),
+        )
 
     @override
     def open_onnx(
@@ -50,7 +56,7 @@ class OpenvinoRuntime(Runtime):
         threads: int | None = None,
         shapes: InputShapes | None = None,
     ) -> Graph:
-        return OpenvinoGraph(source, threads=threads, in_parts=False)
+        return OpenvinoGraph(source, threads=threads)
 
 
 OPENVINO = OpenvinoRuntime()
