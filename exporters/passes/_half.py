@@ -69,8 +69,10 @@ def is_cotangent(value: fx.Node) -> bool:
 
 
 def _is_sum(program: Program, node: fx.Node) -> bool:
-    """Whether the product only sums: all its weights are equal, or it is ⟨x, x⟩."""
+    """Whether the product only sums: all its weights are equal, it is ⟨x, x⟩, or it reads squares."""
     first, second = map(_source, operands(node))
+    if aten.square.default in (first.target, second.target):
+        return True
     for factor in (first, second):
         if is_constant(factor):
             return is_uniform(program.value_of(factor))

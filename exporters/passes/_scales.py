@@ -23,7 +23,7 @@ from bcos_sdk.exporters.program import (
     sample_shape,
 )
 
-__all__ = ["fold_bcos_scale", "merge_scales", "multiply_reciprocals"]
+__all__ = ["constant_scale", "fold_bcos_scale", "merge_scales", "multiply_reciprocals", "per_channel", "readers"]
 
 aten = torch.ops.aten
 
@@ -32,11 +32,11 @@ def merge_scales(program: Program) -> int:
     """(x · a) · b = x · (a·b) and x / a = x · (1/a): one product instead of several."""
     merged = 0
     for node in list(program.graph.nodes):
-        outer = _constant_scale(program, node)
+        outer = constant_scale(program, node)
         if outer is None:
             continue
         source, factor = outer
-        inner = _constant_scale(program, source)
+        inner = constant_scale(program, source)
         if inner is not None and len(source.users) == 1:
             source, factor = inner[0], inner[1] * factor
         elif node.target is aten.mul.Tensor:
@@ -48,7 +48,7 @@ def merge_scales(program: Program) -> int:
     return merged
 
 
-def _constant_scale(program: Program, node: fx.Node) -> tuple[fx.Node, Tensor] | None:
+def constant_scale(program: Program, node: fx.Node) -> tuple[fx.Node, Tensor] | None:
     """x and the factor, if the node is x · a or x / a with a constant a."""
     if node.target not in (aten.mul.Tensor, aten.div.Tensor) or not is_floating(node):
         return None
@@ -76,22 +76,22 @@ def fold_bcos_scale(program: Program) -> int:
     """
     folded = 0
     for node in list(program.graph.nodes):
-        scaled = _constant_scale(program, node)
+        scaled = constant_scale(program, node)
         if scaled is None or len(scaled[0].users) != 1:
             continue
         transform, factor = scaled
-        per_channel = _per_channel(factor, node)
+        scale = per_channel(factor, node)
         linear = _linear_of_bcos_square(transform)
         found = None if linear is None else _convolution(linear)
-        if per_channel is None or found is None:
+        if scale is None or found is None:
             continue
         convolution, before, after = found
         weight = bind(convolution).weight
         if not is_constant(weight) or len(weight.users) != 1:
             continue
-        if before * after > 1 and not bool((per_channel > 0).all()):
+        if before * after > 1 and not bool((scale > 0).all()):
             continue
-        root = (per_channel.abs().sqrt() * per_channel.sign()).repeat_interleave(after).repeat(before).view(-1, 1, 1, 1)
+        root = (scale.abs().sqrt() * scale.sign()).repeat_interleave(after).repeat(before).view(-1, 1, 1, 1)
         constant = program.constant(path_of(weight), program.value_of(weight) * root)
         convolution.update_arg(1, constant)
         node.replace_all_uses_with(transform)
@@ -101,7 +101,7 @@ def fold_bcos_scale(program: Program) -> int:
     return folded
 
 
-def _per_channel(factor: Tensor, node: fx.Node) -> Tensor | None:
+def per_channel(factor: Tensor, node: fx.Node) -> Tensor | None:
     """The factor as one number per channel of a feature map; None if it has another shape."""
     channels, *window = sample_shape(node) or (0,)
     if len(window) != 2 or factor.numel() not in (1, channels) or factor.ndim not in (0, 3, 4):
@@ -120,17 +120,17 @@ def _linear_of_bcos_square(node: fx.Node) -> fx.Node | None:
         if isinstance(linear, fx.Node) and isinstance(quotient, fx.Node) and quotient.target is aten.div.Tensor:
             absolute = _undetached(quotient.args[0])
             if getattr(absolute, "target", None) is aten.abs.default and _undetached(absolute.args[0]) is linear:
-                alone = _readers(quotient) == {node} and _readers(absolute) == {quotient}
-                return linear if alone and _readers(linear) == {node, absolute} else None
+                alone = readers(quotient) == {node} and readers(absolute) == {quotient}
+                return linear if alone and readers(linear) == {node, absolute} else None
     return None
 
 
-def _readers(node: fx.Node) -> set[fx.Node]:
+def readers(node: fx.Node) -> set[fx.Node]:
     """The nodes that read the value, directly or through `detach`."""
-    readers = set()
+    found = set()
     for user in node.users:
-        readers |= _readers(user) if user.target is aten.detach.default else {user}
-    return readers
+        found |= readers(user) if user.target is aten.detach.default else {user}
+    return found
 
 
 def _convolution(linear: fx.Node) -> tuple[fx.Node, int, int] | None:

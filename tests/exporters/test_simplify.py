@@ -18,6 +18,8 @@ from bcos_sdk.errors import ExportError
 from bcos_sdk.exporters import passes
 from bcos_sdk.exporters.capture import capture
 from bcos_sdk.exporters.compiler import compile_module, explain_program
+from bcos_sdk.exporters.passes import _wide_windows
+from bcos_sdk.exporters.passes._half import products
 from bcos_sdk.exporters.program import Program, fold_constants
 from bcos_sdk.models import build_model, calibrate
 from bcos_sdk.models.layers import BcosConv2d, make_norm
@@ -304,3 +306,71 @@ def test_any_pass_can_be_left_out(without: list[str]) -> None:
         torch.testing.assert_close(value, plain[name], rtol=1e-8, atol=1e-10)
     in_onnx = run_onnx(compiled.explain, x, TARGETS)["weights"]
     assert torch.from_numpy(in_onnx).double().sub(plain["weights"]).norm() < 1e-4 * plain["weights"].norm()
+
+
+class DenseBlock(nn.Module):
+    """Layers that read all earlier features, each after a norm: as one list, or concatenated step by step."""
+
+    def __init__(self, *, nested: bool, inner: nn.Module | None = None) -> None:
+        super().__init__()
+        widths = (6, 10, 14)
+        self.norms = nn.ModuleList([make_norm(width, UNCENTRED) for width in widths])
+        self.convs = nn.ModuleList([BcosConv2d(width, 4, 1) for width in widths[:-1]] + [BcosConv2d(14, 8, 1)])
+        self.inner = inner or nn.Identity()
+        self.nested = nested
+        for norm in self.norms:
+            norm.running_var.uniform_(0.5, 2.0)  # type: ignore[operator]
+            nn.init.uniform_(norm.weight, -1.5, 1.5)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor) -> Tensor:
+        features, parts = x, [x]
+        for norm, conv in zip(self.norms, self.convs, strict=True):
+            new = conv(self.inner(norm(features)))
+            parts.append(new)
+            features = torch.cat([features, new] if self.nested else parts, 1)
+        return parts[-1]
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_share_norms(nested: bool) -> None:
+    torch.manual_seed(0)
+    forward_then_explain(passes.share_norms, network(DenseBlock(nested=nested)), 3, passes.merge_scales)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [(DenseBlock(nested=True, inner=nn.ReLU()),), (make_norm(6, UNCENTRED), BcosConv2d(6, 8, 1))],
+    ids=["a value between norm and convolution", "one layer alone"],
+)
+def test_share_norms_skips_what_is_no_dense_block(layers: tuple[nn.Module, ...]) -> None:
+    forward_then_explain(passes.share_norms, network(*layers), 0, passes.merge_scales)
+
+
+def test_the_shared_norms_stay_in_float32() -> None:
+    """The squares of large features overflow fp16."""
+    torch.manual_seed(0)
+    program = capture(network(DenseBlock(nested=True)), (8, 8))
+    passes.merge_scales(program)
+    before = len(products(program))
+    assert passes.share_norms(program) == 3
+    assert len(products(program)) == before
+
+
+@pytest.mark.parametrize(
+    ("kernel", "padding"),
+    [((7, 7), (3, 3)), ((3, 5), (0, 2)), ((8, 8), (0, 0)), ((19, 3), (9, 1))],
+    ids=["VGG", "oblong", "the whole map", "taps that never meet the map"],
+)
+def test_split_wide_windows(kernel: tuple[int, int], padding: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_wide_windows, "_LEAST_WEIGHTS", 6 * 8 * kernel[0] * kernel[1])
+    forward_then_explain(passes.split_wide_windows, network(nn.Conv2d(6, 8, kernel, padding=padding, bias=False)), 1)
+
+
+@pytest.mark.parametrize(
+    "options", [{"stride": 2}, {"dilation": 2}, {"groups": 2}, {}], ids=["stride", "dilation", "groups", "few weights"]
+)
+def test_split_wide_windows_skips_other_convolutions(options: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    if options:
+        monkeypatch.setattr(_wide_windows, "_LEAST_WEIGHTS", 6 * 3 * 3)
+    conv = nn.Conv2d(6, 8, 3, padding=2, bias=False, **options)  # type: ignore[arg-type]
+    forward_then_explain(passes.split_wide_windows, network(conv), 0)
