@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-BENCH ?= resnet50 densenet121 convnext_tiny vitc_s_patch1_14 vgg11_bnu
+BENCH ?= resnet50 densenet121 convnext_tiny vitc_s_patch1_14 vgg11_bnu cifar10_resnet18_w16
 WORKERS ?= 2
 PYTHONS ?= 3.10 3.11 3.12 3.13
 TORCH ?= 2.6.0
@@ -20,7 +20,7 @@ TEST_TOOLS := hypothesis matplotlib playwright pytest pytest-xdist
 EXPORT_TOOLS := $(TEST_TOOLS) einops setuptools
 LOCKED := --no-deps --require-hashes --requirement
 
-.PHONY: demo browser test test-full test-pythons test-lowest test-lowest-client test-lowest-export test-torch test-gpu test-ray test-triton test-resolve soak soak-serve wheel lock bench bench-serve lint format clean
+.PHONY: demo browser test test-full test-pythons test-lowest test-lowest-client test-lowest-export test-torch test-gpu test-ray test-triton test-resolve soak soak-serve wheel lock bench growth bench-serve lint format clean
 
 demo: $(READY)  ## export the built-in model and explain the sample photographs of cats and dogs
 	$(BIN)/bcos-sdk export pets37_resnet18_w32 --force -o out/demo
@@ -144,6 +144,10 @@ lock: $(READY)  ## choose the versions and hashes of all packages of CI, and des
 bench: $(READY)  ## measure the figures of docs/benchmarks.md; takes long and needs an idle machine
 	$(BIN)/bcos-sdk benchmark $(BENCH) --batch 1,8 --against reference,conventional --threads 2 --rounds 7 --json docs/benchmarks.json
 	$(BIN)/python docs/make_benchmarks.py
+
+growth: $(READY)  ## measure the figures of docs/growth.md: time and memory against images, targets, pixels, threads
+	$(BIN)/python docs/measure_growth.py
+	$(BIN)/python docs/make_growth.py
 
 bench-serve: $(READY) build/bench-serve/resnet50/manifest.json  ## compare a server on loopback with the bare engine; ten minutes
 	$(BIN)/python .ci/bench_serve.py cifar10_resnet18_w16 build/bench-serve/resnet50

@@ -8,6 +8,7 @@ from bcos_sdk.cli.benchmark import (
     ModelRecord,
     Report,
     Table,
+    calls_table,
     draw_plot,
     goal_table,
     machine_rows,
@@ -48,6 +49,11 @@ not depend on them.
 - *folder*: JPEGs of 500×375 pixels, or of the input size if the model does not resize, through `bcos-sdk predict
   --explain --out`, from the start of the process to its end. "÷ backend" is this throughput divided by that of the
   backend alone on arrays in memory, measured just before and after. "without start" does not count the cold start.
+- *stream*, *callers*: JPEGs in memory through `Client.explain_stream`, and through `Client.explain` of one client that
+  many threads call with one image each. "÷ backend" and "÷ stream" are ratios of throughput, interleaved with the
+  backend alone. "ms per call" is the median while all callers call.
+
+[How time and memory grow](growth.md) with images, targets, pixels and threads has a page of its own.
 
 ## Goals
 {goals}
@@ -66,8 +72,8 @@ def page(report: Report) -> str:
 
 
 def _section(model: ModelRecord) -> str:
-    tables = [timing_table(model), ratio_table(model), process_table(model)]
-    parts = [f"## {model_title(model)}", *map(_markdown, tables)]
+    tables = [timing_table(model), ratio_table(model), process_table(model), calls_table(model)]
+    parts = [f"## {model_title(model)}", *(_markdown(table) for table in tables if table[1])]
     return "\n\n".join([*parts, *(f"*{note}*" for note in model.notes)])
 
 

@@ -47,10 +47,30 @@ def test_the_benchmarks_page_is_made_from_the_report() -> None:
 def test_the_benchmarks_page_has_a_table_for_every_model() -> None:
     page = script("make_benchmarks").page(sample_report(model_record(), model_record("vgg11_bnu", notes=("a note",))))
     assert "| explain, cpu | 8 | 20.0 | 10.0 | 50.0 | 2.50 | 1.40 |" in page
-    assert "| explain ÷ conventional in ONNX Runtime, batch 8 | resnet50 | ≤ 2.4 | 2.50, missed | 1.25, met |" in page
+    assert "| explain ÷ conventional in ONNX Runtime, batch 8 | resnet50 | ≤ 2.3 on openvino, 2.7 on cpu | 2.50" in page
+    assert "| cpu | 100 | 80.0 | 0.80 | 32 | 72.0 | 0.90 | 400 | 2.50 |" in page
     assert "## vgg11_bnu, 224×224, fp32, exported in 12.3 s" in page
     assert "*a note*" in page
     assert "{" not in page
+
+
+def test_the_page_of_growth_is_made_from_its_data() -> None:
+    make_growth = script("make_growth")
+    data = json.loads(make_growth.DATA.read_bytes())
+    assert make_growth.PAGE.read_text("utf-8") == make_growth.page(data), "run python docs/make_growth.py"
+    assert make_growth.PLOT.is_file()
+
+
+def test_a_point_off_the_line_of_growth_is_measured() -> None:
+    make_growth = script("make_growth")
+    points = [
+        {"sweep": "images", "device": "cpu", "images": count, "seconds": 0.5 + 0.1 * count, "peak_mb": 100.0 + count}
+        for count in (1, 2, 4, 8)
+    ]
+    x, y = make_growth.curve(points, "images", "cpu", "seconds")
+    assert make_growth._off_the_line(x, y) < 1e-9
+    y[-1] *= 2
+    assert make_growth._off_the_line(x, y) > 0.1
 
 
 def test_the_tables_are_up_to_date() -> None:

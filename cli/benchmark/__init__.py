@@ -4,6 +4,7 @@ from bcos_sdk.cli.benchmark._benchmark_command import benchmark
 from bcos_sdk.cli.benchmark._conventional import import_torchvision
 from bcos_sdk.cli.benchmark._goals import GOALS
 from bcos_sdk.cli.benchmark._measurements import (
+    CallsRecord,
     DeviceRecord,
     FolderRecord,
     ImportRecord,
@@ -13,11 +14,14 @@ from bcos_sdk.cli.benchmark._measurements import (
     Side,
     Timing,
     What,
+    describe_machine,
 )
 from bcos_sdk.cli.benchmark._plot import draw_plot
 from bcos_sdk.cli.benchmark._run import Options
+from bcos_sdk.cli.benchmark._subject import sample_images, top_targets
 from bcos_sdk.cli.benchmark._tables import (
     Table,
+    calls_table,
     describe_timing,
     goal_table,
     machine_rows,
@@ -26,9 +30,11 @@ from bcos_sdk.cli.benchmark._tables import (
     ratio_table,
     timing_table,
 )
+from bcos_sdk.cli.benchmark._timing import round_order
 
 __all__ = [
     "GOALS",
+    "CallsRecord",
     "DeviceRecord",
     "FolderRecord",
     "ImportRecord",
@@ -41,6 +47,8 @@ __all__ = [
     "Timing",
     "What",
     "benchmark",
+    "calls_table",
+    "describe_machine",
     "describe_timing",
     "draw_plot",
     "goal_table",
@@ -49,5 +57,8 @@ __all__ = [
     "model_title",
     "process_table",
     "ratio_table",
+    "round_order",
+    "sample_images",
     "timing_table",
+    "top_targets",
 ]

@@ -74,6 +74,13 @@ def _plot_file(_ctx: click.Context, _param: click.Parameter, path: Path | None) 
     type=click.IntRange(0),
     help="Number of JPEGs to run through `predict`; 0 skips this measurement.",
 )
+@click.option(
+    "--callers",
+    default=32,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Number of threads that call one client at once; 0 skips the measurement of a stream and of callers.",
+)
 @registry_option
 @click.option("--json", "json_file", type=_FILE, help="Write the report to this file.")
 @click.option("--plot", "plot_file", type=_FILE, callback=_plot_file, help="Draw a plot to this .png or .svg file.")
@@ -85,6 +92,7 @@ def benchmark(
     threads: int | None,
     rounds: int,
     folder_images: int,
+    callers: int,
     registries: tuple[Path, ...],
     json_file: Path | None,
     plot_file: Path | None,
@@ -114,6 +122,7 @@ def benchmark(
         devices=devices,
         rounds=rounds,
         folder_images=folder_images,
+        callers=callers,
         registry=model_registry(*registries),
     )
     for file in (json_file, plot_file):
@@ -137,8 +146,9 @@ def _print_report(report: Report) -> None:
     print_lines(*pairs(tables.machine_rows(report)))
     for model in report.models:
         print_lines("", tables.model_title(model), *_lines(tables.timing_table(model)))
-        for table in (tables.ratio_table(model), tables.process_table(model)):
-            print_lines("", *_lines(table))
+        for table in (tables.ratio_table(model), tables.process_table(model), tables.calls_table(model)):
+            if table[1]:
+                print_lines("", *_lines(table))
         print_lines(*model.notes)
     print_lines("", *_lines(tables.goal_table(report, measured_only=True)))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from bcos_sdk._processes import python_command
 from bcos_sdk.cli.benchmark._measurements import FolderRecord
 from bcos_sdk.errors import InferenceError
 
-__all__ = ["measure_folder"]
+__all__ = ["jpegs", "measure_folder"]
 
 _COMMAND = "from bcos_sdk.cli import main\nmain()\n"
 _BARE_RUNS = 5
@@ -37,7 +38,9 @@ def measure_folder(
     """Time `bcos-sdk predict FOLDER --explain --out OUT`, and before and after it `bare`: the backend on one batch."""
     folder = workspace / "jpegs"
     if not folder.exists():
-        _write_jpegs(folder, images, picture_size)
+        folder.mkdir()
+        for number, picture in enumerate(jpegs(images, picture_size)):
+            (folder / f"{number:05}.jpg").write_bytes(picture)
     options = ["--model", bundle, "--device", device, "--threads", threads, "--max-batch", batch]
     out = workspace / f"results-{device.replace(':', '-')}"
     command = python_command(_COMMAND, "predict", str(folder), "--explain", "--out", str(out), *map(str, options))
@@ -67,13 +70,13 @@ def _times(run: Callable[[], object]) -> list[float]:
     return times
 
 
-def _write_jpegs(folder: Path, count: int, size: tuple[int, int]) -> None:
-    """Write `count` different smooth pictures with noise, of that height and width."""
+def jpegs(count: int, size: tuple[int, int]) -> Iterator[bytes]:
+    """Yield `count` different smooth pictures with noise, of that height and width, as JPEG files."""
     generator = np.random.default_rng(0)
-    folder.mkdir()
-    for number in range(count):
+    for _ in range(count):
         coarse = Image.fromarray(generator.integers(0, 256, (12, 16, 3), dtype=np.uint8))
         smooth = np.asarray(coarse.resize(size[::-1], Image.Resampling.BICUBIC))
         noisy = smooth + generator.normal(0, _NOISE, smooth.shape)
-        picture = Image.fromarray(noisy.clip(0, 255).astype(np.uint8))
-        picture.save(folder / f"{number:05}.jpg", "JPEG", quality=90)
+        file = BytesIO()
+        Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
+        yield file.getvalue()

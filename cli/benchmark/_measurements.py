@@ -16,6 +16,7 @@ from bcos_sdk.errors import InputError, first_faults
 __all__ = [
     "ONNX_RUNTIME",
     "TORCH",
+    "CallsRecord",
     "Comparison",
     "DeviceRecord",
     "FolderRecord",
@@ -132,13 +133,44 @@ class FolderRecord(_Record):
         return self.images / left / self.bare_images_per_second if left > 0 else None
 
 
+class CallsRecord(_Record):
+    """JPEGs in memory through a client, with its certificates: as one stream, and from many callers at once."""
+
+    images: PositiveInt
+    """The images of each measurement in each round."""
+    callers: PositiveInt
+    bare_images_per_second: PositiveFloat
+    """The throughput of the backend alone on arrays in memory."""
+    stream_images_per_second: PositiveFloat
+    callers_images_per_second: PositiveFloat
+    median_ms: PositiveFloat
+    """The time of a call with one image, while all callers call."""
+    p99_ms: PositiveFloat
+
+    @property
+    def stream_efficiency(self) -> float:
+        """Throughput of `explain_stream` ÷ throughput of the backend alone."""
+        return self.stream_images_per_second / self.bare_images_per_second
+
+    @property
+    def callers_to_stream(self) -> float:
+        """Throughput of all callers ÷ throughput of `explain_stream`."""
+        return self.callers_images_per_second / self.stream_images_per_second
+
+    @property
+    def tail(self) -> float:
+        """The 99th percentile of the time of a call ÷ its median."""
+        return self.p99_ms / self.median_ms
+
+
 class DeviceRecord(_Record):
-    """Measurements on one device that need a new process."""
+    """Measurements on one device that are not timed beside other implementations."""
 
     cold_start_seconds: PositiveFloat
     """From the start of Python to the first explanation."""
     peak_memory_mb: PositiveFloat
     folder: FolderRecord | None = None
+    calls: CallsRecord | None = None
 
 
 class ModelRecord(_Record):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 from bcos_sdk._extras import require
 from bcos_sdk._logs import log
 from bcos_sdk.backends import open_backend, parse_device
+from bcos_sdk.cli.benchmark._calls import measure_calls
 from bcos_sdk.cli.benchmark._cases import (
     conventional_cases,
     our_cases,
@@ -27,6 +28,7 @@ from bcos_sdk.cli.benchmark._child_processes import (
 )
 from bcos_sdk.cli.benchmark._folder import measure_folder
 from bcos_sdk.cli.benchmark._measurements import (
+    CallsRecord,
     Comparison,
     DeviceRecord,
     FolderRecord,
@@ -37,6 +39,7 @@ from bcos_sdk.cli.benchmark._measurements import (
 )
 from bcos_sdk.cli.benchmark._subject import Subject, check_subject, prepare_subject, sample_images, top_targets
 from bcos_sdk.cli.benchmark._timing import Case, time_cases
+from bcos_sdk.client import Client
 from bcos_sdk.errors import DeviceUnavailableError
 from bcos_sdk.registry import Registry, model_registry
 
@@ -69,6 +72,8 @@ class Options:
     rounds: int = 10
     folder_images: int = 500
     """Number of JPEGs in the folder; 0 skips this measurement."""
+    callers: int = 32
+    """Number of threads that call one client at once; 0 skips the measurement of calls."""
     registry: Registry = field(default_factory=model_registry)
     """Where the models are looked up by name."""
 
@@ -157,10 +162,7 @@ def _measure(model: str, options: Options, workspace: Path, progress: Callable[[
         precision=manifest.precision,
         export_seconds=subject.export_seconds,
         timings=tuple(timings),
-        devices={
-            device: _measure_in_new_processes(subject, device, options, workspace, progress)
-            for device in options.devices
-        },
+        devices={device: _measure_alone(subject, device, options, workspace, progress) for device in options.devices},
         reference_peak_memory_mb=theirs,
         notes=tuple(reason for reason in reasons.values() if reason is not None),
     )
@@ -194,20 +196,21 @@ def _picture_size(subject: Subject) -> tuple[int, int]:
     return spec.size if spec.resize is None else _PHOTOGRAPH_SIZE
 
 
-def _measure_in_new_processes(
+def _measure_alone(
     subject: Subject, device: str, options: Options, workspace: Path, progress: Callable[[str], None]
 ) -> DeviceRecord:
-    """Measure peak memory, cold start and the folder on one device. This process only waits meanwhile."""
+    """Measure peak memory, cold start, the folder and many calls on one device. Nothing else runs meanwhile."""
     path, batch, threads = subject.bundle.path.resolve(), max(options.batches), options.threads
     progress(f"peak memory and cold start on {device}")
     peak = our_peak_memory(str(path), device, threads, batch)
     start = cold_start_seconds(str(path), device, threads)
     folder: FolderRecord | None = None
-    if options.folder_images:
-        progress(f"a folder of {options.folder_images} JPEGs on {device}")
-        backend = open_backend(subject.bundle, device, threads=threads)
-        images = sample_images(batch, subject.bundle.manifest.input.size)
-        try:
+    calls: CallsRecord | None = None
+    images = sample_images(batch, subject.bundle.manifest.input.size)
+    with closing(open_backend(subject.bundle, device, threads=threads)) as backend:
+        bare = partial(backend.explain, images, top_targets(batch), weights=False)
+        if options.folder_images:
+            progress(f"a folder of {options.folder_images} JPEGs on {device}")
             folder = measure_folder(
                 path,
                 device,
@@ -216,9 +219,13 @@ def _measure_in_new_processes(
                 images=options.folder_images,
                 picture_size=_picture_size(subject),
                 cold_start_seconds=start,
-                bare=lambda: backend.explain(images, top_targets(batch), weights=False),
+                bare=bare,
                 workspace=workspace,
             )
-        finally:
-            backend.close()
-    return DeviceRecord(cold_start_seconds=start, peak_memory_mb=peak, folder=folder)
+        if options.callers:
+            progress(f"a stream of JPEGs, and {options.callers} callers at once, on {device}")
+            with Client(path, device=device, threads=threads, max_batch=batch) as client:
+                calls = measure_calls(
+                    client, bare, batch=batch, callers=options.callers, picture_size=_picture_size(subject)
+                )
+    return DeviceRecord(cold_start_seconds=start, peak_memory_mb=peak, folder=folder, calls=calls)

@@ -7,6 +7,7 @@ from bcos_sdk.cli.benchmark._measurements import ONNX_RUNTIME, ModelRecord, Repo
 
 __all__ = [
     "Table",
+    "calls_table",
     "describe_timing",
     "goal_table",
     "machine_rows",
@@ -125,6 +126,28 @@ def process_table(model: ModelRecord) -> Table:
     return header, rows
 
 
+def calls_table(model: ModelRecord) -> Table:
+    """One row per device: JPEGs in memory through a client."""
+    header = ["device", "backend images/s", "stream images/s", "÷ backend"]
+    header += ["callers", "their images/s", "÷ stream", "ms per call", "p99 ÷ median"]
+    rows = [
+        [
+            device,
+            three_digits(calls.bare_images_per_second),
+            three_digits(calls.stream_images_per_second),
+            _ratio(calls.stream_efficiency),
+            str(calls.callers),
+            three_digits(calls.callers_images_per_second),
+            _ratio(calls.callers_to_stream),
+            three_digits(calls.median_ms),
+            _ratio(calls.tail),
+        ]
+        for device, record in model.devices.items()
+        if (calls := record.calls)
+    ]
+    return header, rows
+
+
 def goal_table(report: Report, *, measured_only: bool = False) -> Table:
     """One row per goal: its limit, and for each device the figure and "met" or "missed"."""
     header = ["goal", "model", "limit", *(f"measured, {device}" for device in report.devices)]
@@ -133,10 +156,10 @@ def goal_table(report: Report, *, measured_only: bool = False) -> Table:
         cells = []
         for device in report.devices:
             value = goal.measured(report, device)
-            cells.append(_NONE if value is None else _judged(f"{value:.2f}", goal.is_met(value)))
+            cells.append(_NONE if value is None else _judged(f"{value:.2f}", goal.is_met(value, device)))
         if measured_only and set(cells) == {_NONE}:
             continue
-        rows.append([goal.text, goal.model, f"{goal.sense} {goal.limit:g}", *cells])
+        rows.append([goal.text, goal.model, goal.describe_limits(), *cells])
     imported = report.imported
     met = imported.seconds <= IMPORT_LIMIT_SECONDS and not imported.imports_torch
     text = f"{imported.seconds:.2f} s, {'with' if imported.imports_torch else 'without'} torch"
@@ -160,8 +183,8 @@ def machine_rows(report: Report) -> list[tuple[str, str]]:
     ]
 
 
-def _judged(text: str, met: bool) -> str:
-    return f"{text}, {'met' if met else 'missed'}"
+def _judged(text: str, met: bool | None) -> str:
+    return text if met is None else f"{text}, {'met' if met else 'missed'}"
 
 
 def three_digits(value: float) -> str:

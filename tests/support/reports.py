@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bcos_sdk.cli.benchmark import (
+    CallsRecord,
     DeviceRecord,
     FolderRecord,
     ImportRecord,
@@ -34,6 +35,17 @@ TIMES: list[tuple[Side, What, str, int, float]] = [
 ]
 
 
+CALLS = CallsRecord(
+    images=64,
+    callers=32,
+    bare_images_per_second=100.0,
+    stream_images_per_second=80.0,
+    callers_images_per_second=72.0,
+    median_ms=400.0,
+    p99_ms=1000.0,
+)
+
+
 def model_record(name: str = "resnet50", **changed: object) -> ModelRecord:
     timings = [
         Timing(side=side, what=what, device=device, batch=batch, median_ms=ms, least_ms=ms / 2)
@@ -47,7 +59,7 @@ def model_record(name: str = "resnet50", **changed: object) -> ModelRecord:
         "precision": "fp32",
         "export_seconds": 12.34,
         "timings": tuple(timings),
-        "devices": {"cpu": DeviceRecord(cold_start_seconds=1.0, peak_memory_mb=300.0, folder=folder)},
+        "devices": {"cpu": DeviceRecord(cold_start_seconds=1.0, peak_memory_mb=300.0, folder=folder, calls=CALLS)},
         "reference_peak_memory_mb": 600.0,
     }
     return ModelRecord.model_validate(fields | changed)

@@ -18,7 +18,7 @@ from bcos_sdk.models import random_network
 from bcos_sdk.registry import InputSpec, builtin_registry
 
 SMALL = "cifar10_resnet20_bnu-linear-nomaxout"
-QUICK = ("--rounds", 1, "--batch", "1,2", "--threads", 2, "--device", "cpu")
+QUICK = ("--rounds", 1, "--batch", "1,2", "--threads", 2, "--device", "cpu", "--callers", 0)
 
 
 def run(*arguments: object) -> Result:
@@ -51,6 +51,8 @@ def test_a_bundle_without_comparison(tmp_path: Path) -> None:
     folder = model.devices["cpu"].folder
     assert folder is not None
     assert (folder.images, folder.batch) == (4, 2)
+    assert model.devices["cpu"].calls is None, "--callers 0"
+    assert "STREAM IMAGES/S" not in result.stdout
     assert str(tmp_path) not in report.to_json()
     assert b"<svg" in (tmp_path / "b.svg").read_bytes()
 
