@@ -501,6 +501,8 @@ def certificate_scale(
     errors even if the logits cancel. Axes: [..., H, W], [..., terms], [..., classes] and [...].
     """
     terms = np.abs(contributions).sum((-2, -1), dtype=np.float64) + np.abs(bias_terms).sum(-1, dtype=np.float64)
+    if is_mean is False:
+        return np.asarray(terms)
     rounding = np.abs(logits).mean(-1, dtype=np.float64)
     scale: npt.NDArray[np.float64] = terms + np.where(is_mean, rounding, 0.0)
     return scale

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ from bcos_sdk.results import ClassScore, Completeness, Explained, Explanation, P
 __all__ = ["Assembler"]
 
 Floats = npt.NDArray[np.float32]
+Probabilities: TypeAlias = "npt.NDArray[np.float64] | None"
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,14 @@ class Assembler:
         wanted = self.manifest.tolerance if as_exported else TOLERANCES[self.precision]
         return min(wanted, TOLERANCE_CAPS[self.precision])
 
-    def prediction(self, source: str, logits: Floats, top_k: int, notes: tuple[str, ...] = ()) -> Prediction:
+    def prediction(
+        self,
+        source: str,
+        logits: Floats,
+        top_k: int,
+        notes: tuple[str, ...] = (),
+        probabilities: Probabilities = None,
+    ) -> Prediction:
         """The `top_k` most likely classes. Logits that are not finite raise an `InferenceError`."""
         if not np.isfinite(logits).all():
             raise InferenceError(
@@ -53,7 +61,8 @@ class Assembler:
                 hint="The bundle is damaged or the device computes wrong results. Run it on the CPU, or export the "
                 "model again.",
             )
-        probabilities = self._probabilities(logits)
+        if probabilities is None:
+            probabilities = self.probabilities(logits)
         ranked = np.argsort(-logits, kind="stable")[:top_k]
         classes = tuple(self._score(int(index), logits, probabilities) for index in ranked)
         return Prediction(source=source, model=self.manifest.model.name, classes=classes, notes=notes)
@@ -68,9 +77,11 @@ class Assembler:
         top_k: int,
     ) -> Explained:
         """The explanations of the image at index `place` of a batch."""
-        prediction = self.prediction(source, outputs.logits[place], top_k, image.notes)
+        logits = outputs.logits[place]
+        probabilities = self.probabilities(logits)
+        prediction = self.prediction(source, logits, top_k, image.notes, probabilities)
         self.check_classes(source, outputs.classes[place], targets.rows)
-        rows = [self._row(source, image, outputs, place, row) for row in range(len(targets.rows))]
+        rows = [self._row(source, image, outputs, place, row, probabilities) for row in range(len(targets.rows))]
         explanations = tuple(
             Explanation.mean([rows[row] for row in wanted.places], wanted.label)
             if isinstance(wanted, RowMean)
@@ -83,8 +94,16 @@ class Assembler:
                     explanation.require_complete()
         return Explained(source=source, prediction=prediction, explanations=explanations)
 
-    def _row(self, source: str, image: LoadedImage, outputs: ExplainOutputs, place: int, row: int) -> Explanation:
-        target = self.target(outputs.logits[place], int(outputs.classes[place, row]))
+    def _row(
+        self,
+        source: str,
+        image: LoadedImage,
+        outputs: ExplainOutputs,
+        place: int,
+        row: int,
+        probabilities: Probabilities,
+    ) -> Explanation:
+        target = self.target(outputs.logits[place], int(outputs.classes[place, row]), probabilities)
         contributions = outputs.contributions[place, row]
         if outputs.weights is not None:  # rgba() draws W(x), so the certificate must be that of W(x)
             contributions = np.einsum("chw,chw->hw", outputs.weights[place, row], image.encoded)
@@ -122,14 +141,14 @@ class Assembler:
                 source=source,
             )
 
-    def target(self, logits: Floats, index: int) -> Target:
+    def target(self, logits: Floats, index: int, probabilities: Probabilities) -> Target:
         """The class or the mean that an encoded target stands for, with its logit."""
         if index == mean_target(self.manifest.classes):
             return Target(index=None, label=MEAN, logit=float(logits.mean(dtype=np.float64)), probability=None)
-        score = self._score(index, logits, self._probabilities(logits))
+        score = self._score(index, logits, probabilities)
         return Target(index=index, label=score.label, logit=score.logit, probability=score.probability)
 
-    def _score(self, index: int, logits: Floats, probabilities: npt.NDArray[np.float64] | None) -> ClassScore:
+    def _score(self, index: int, logits: Floats, probabilities: Probabilities) -> ClassScore:
         labels = self.manifest.labels
         number, at = index, ""
         place = target_at(self.manifest, index)
@@ -142,7 +161,8 @@ class Assembler:
             probability=None if probabilities is None else float(probabilities[index]),
         )
 
-    def _probabilities(self, logits: Floats) -> npt.NDArray[np.float64] | None:
+    def probabilities(self, logits: Floats) -> Probabilities:
+        """The probability of each class; None if the manifest states none."""
         if self.manifest.probability == "none":
             return None
         exact = logits.astype(np.float64)

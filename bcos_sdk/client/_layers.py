@@ -237,7 +237,7 @@ def feature_explanation(
     record = assembler.manifest.layer_records[layer]
     logits = outputs.logits[place]
     assembler.check_classes(source, outputs.classes[place], rows)
-    target = assembler.target(logits, int(outputs.classes[place, 0]))
+    target = assembler.target(logits, int(outputs.classes[place, 0]), assembler.probabilities(logits))
     features, activations = (_matrix(one) for one in (outputs.features[place, 0], outputs.activations[place]))
     terms = outputs.bias_above[place, 0].astype(np.float64)[: len(record.bias_above)]
     total, scale = feature_sum(features, terms)

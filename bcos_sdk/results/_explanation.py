@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 from typing_extensions import Self
 
 from bcos_sdk import pictures
@@ -57,6 +58,8 @@ class Explanation(Record):
     """The size of the original and the part of it that the network received; None if the image was passed encoded."""
     arrays: Arrays = Field(repr=False)
     """The arrays behind `contributions`, `image`, `display` and, if requested, `weights`. They are read-only."""
+    _checked: tuple[Any, Any, Any] = PrivateAttr(default=(None, None, None))
+    """The arrays, bias and certificate that were compared with each other when this was made."""
 
     @property
     def verified(self) -> bool:
@@ -263,7 +266,10 @@ class Explanation(Record):
 
     @model_validator(mode="after")
     def _certificate_is_of_these_arrays(self) -> Self:
-        self._require_own_certificate()  # pydantic lets its error through, as it is no ValueError
+        parts = (self.arrays, self.bias, self.completeness)
+        if not all(map(operator.is_, parts, self._checked)):  # not again when it becomes a part of a result
+            self._require_own_certificate()  # pydantic lets its error through, as it is no ValueError
+            self._checked = parts
         return self
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:

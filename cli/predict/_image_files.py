@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bcos_sdk.cli._terminal import count_of
 from bcos_sdk.cli.predict._lists import names_in_file, names_on_stdin
-from bcos_sdk.cli.predict._own_files import OwnFiles
+from bcos_sdk.cli.predict._own_files import OwnFiles, absolute_text
 from bcos_sdk.errors import InputError, UnreadableImageError
 from bcos_sdk.images import source_name
 from bcos_sdk.results import Failure
@@ -53,9 +53,9 @@ def find_images(sources: Iterable[str], *, null: bool = False, out: Path | None 
     and the output folder `out` if it is in the searched folder. Files that are named one by one are not left out.
     """
     found = Found()
-    images: dict[Path, ImageFile] = {}
+    images: dict[str, ImageFile] = {}
     for image in _Search(found, OwnFiles(out), null).expand(sources):
-        images.setdefault(image.path.absolute(), image)
+        images.setdefault(absolute_text(image.path), image)
     found.images = list(images.values())
     if not found.images and not any(failure.code == UnreadableImageError.code for failure in found.failures):
         hint = f"In folders, only files with these suffixes are found: {', '.join(sorted(SUFFIXES))}."

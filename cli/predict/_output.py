@@ -136,7 +136,8 @@ class Output:
             self._report.append(ReportLine(name=task.name, key=record.key, entry=entry))
             self._drawn[task.name] = record.key
         self._results.append(record)
-        self._announced.clear()
+        if files:
+            self._announced.clear()
 
     def finish(self) -> None:
         """Write the report page and the table of all recorded results, and leave one line per image in the record."""

@@ -9,7 +9,7 @@ from bcos_sdk._untrusted import open_to_read, parse_json
 from bcos_sdk.cli.predict._announcement import Announcement
 from bcos_sdk.cli.predict._output_names import RESULTS
 
-__all__ = ["OwnFiles"]
+__all__ = ["OwnFiles", "absolute_text"]
 
 _LONGEST_LINE = 64 << 20
 
@@ -20,6 +20,8 @@ class OwnFiles:
     def __init__(self, out: Path | None) -> None:
         self._out = None if out is None else _status(out)
         self._listed: dict[Path, tuple[frozenset[str], ...]] = {}
+        self._lists: dict[str, tuple[frozenset[str], ...]] = {}
+        """What the records of a folder and of those above it list, by the text of the folder."""
 
     def is_output_folder(self, folder: Path) -> bool:
         status = None if self._out is None else _status(folder)
@@ -31,8 +33,12 @@ class OwnFiles:
 
     def is_listed(self, path: Path) -> bool:
         """Whether the record of a folder above the file lists it as written by a run."""
-        absolute = path.absolute()
-        return any(str(absolute) in listed for listed in self._lists_of(absolute.parent))
+        absolute = absolute_text(path)
+        folder = os.path.dirname(absolute)  # noqa: PTH120 - a tenth of the time of Path.parent
+        lists = self._lists.get(folder)
+        if lists is None:
+            lists = self._lists[folder] = self._lists_of(Path(folder))
+        return any(absolute in listed for listed in lists)
 
     def _lists_of(self, folder: Path) -> tuple[frozenset[str], ...]:
         if folder not in self._listed:
@@ -40,6 +46,11 @@ class OwnFiles:
             own = _files_listed_in(folder)
             self._listed[folder] = (*above, own) if own else above
         return self._listed[folder]
+
+
+def absolute_text(path: Path) -> str:
+    """The text of `path.absolute()`, in a tenth of its time."""
+    return os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118
 
 
 def _files_listed_in(folder: Path) -> frozenset[str]:

@@ -13,6 +13,7 @@ from bcos_sdk.cli._terminal import count_of
 from bcos_sdk.cli.predict._content import Content
 from bcos_sdk.cli.predict._image_files import ImageFile
 from bcos_sdk.cli.predict._output_names import OutputNames
+from bcos_sdk.cli.predict._own_files import absolute_text
 from bcos_sdk.cli.predict._run_record import RunRecord, file_inside
 from bcos_sdk.images import source_name, source_path
 from bcos_sdk.results import Failure, Work
@@ -112,4 +113,4 @@ class EarlierRun:
 
 def path_text(path: Path) -> str:
     """The absolute path as text, written like the `source` of a result."""
-    return source_name(path.absolute(), 0)
+    return source_name(absolute_text(path), 0)

@@ -41,9 +41,9 @@ class RunRecord(_Line):
 
     @classmethod
     def of(cls, result: Result, **fields: Any) -> Self:
-        """The record of a result. Its arrays are left out."""
+        """The record of a result, which is valid. Its arrays are left out."""
         document = json.loads(result.to_json(arrays="omit"))
-        return cls(kind=type(result).__name__, result=document, **fields)  # type: ignore[arg-type]
+        return cls.model_construct(kind=type(result).__name__, result=document, **fields)
 
     @cached_property
     def outcome(self) -> Result:

@@ -34,6 +34,7 @@ from bcos_sdk.results import (
     Failure,
     Prediction,
     Target,
+    _explanation,
     read_explanation,
 )
 
@@ -398,6 +399,27 @@ def test_an_explanation_whose_arrays_were_changed_cannot_be_drawn() -> None:
     changed.arrays["contributions"] = np.full((8, 10), 5, np.float32)
     with pytest.raises(IncompleteExplanationError):
         changed.overlay()
+
+
+def test_a_certificate_is_checked_once_but_again_for_a_changed_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[object] = []
+    check = _explanation.certificate_fault
+
+    def counted(*arrays: Any, **figures: Any) -> str | None:
+        checked.append(arrays)
+        return check(*arrays, **figures)
+
+    monkeypatch.setattr(_explanation, "certificate_fault", counted)
+    whole = explained()
+    assert len(checked) == len(whole.explanations), "becoming a part of a result is no reason to check again"
+    first = whole.explanations[0]
+    forged = first.completeness.model_copy(update={"sum": first.completeness.sum + 1.0})
+    with pytest.raises(IncompleteExplanationError, match="the certificate has the sum"):
+        Explained(
+            source=whole.source,
+            prediction=whole.prediction,
+            explanations=(first.model_copy(update={"completeness": forged}),),
+        )
 
 
 def test_a_failure_has_the_fields_of_its_error() -> None:
