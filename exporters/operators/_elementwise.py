@@ -13,7 +13,7 @@ from bcos_sdk.exporters.operators._batch_rules import along_axes, elementwise
 from bcos_sdk.exporters.operators._operator import Kind, Operator, Trait
 from bcos_sdk.exporters.program import Program, is_constant, is_floating, path_of
 
-__all__ = ["ELEMENTWISE", "binary", "from_half", "remove_node", "same_type", "to_half", "unary"]
+__all__ = ["ELEMENTWISE", "binary", "from_half", "promoted", "remove_node", "to_half", "unary"]
 
 aten = torch.ops.aten
 prims = torch.ops.prims
@@ -31,26 +31,26 @@ def from_half(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 def unary(kind: str) -> Spelling:
     """The spelling of a function with one operand."""
-    return lambda e, node: e.op(kind, node.args[0])
+    return lambda e, node: e.op(kind, *promoted(e, node, node.args[0]))
 
 
 def binary(kind: str) -> Spelling:
-    """The spelling of a function with two operands. ONNX requires operands of the same type."""
+    """The spelling of a function with two operands."""
 
     def spell(e: Emitter, node: fx.Node) -> str:
         is_logic = node.meta["val"].dtype is torch.bool and kind in _ON_BOOLEANS
-        return e.op(_ON_BOOLEANS[kind] if is_logic else kind, *same_type(e, *node.args[:2]))
+        return e.op(_ON_BOOLEANS[kind] if is_logic else kind, *promoted(e, node, *node.args[:2]))
 
     return spell
 
 
-def same_type(e: Emitter, *operands: Any) -> list[Any]:
-    """Operands of one type: torch converts types implicitly, ONNX does not."""
-    nodes = [one for one in operands if isinstance(one, fx.Node)]
-    if any(map(is_floating, nodes)) or any(isinstance(one, float) for one in operands):
+def promoted(e: Emitter, node: fx.Node, *operands: Any) -> list[Any]:
+    """The operands in the type that torch computes in: it converts integers and booleans implicitly, ONNX does not."""
+    results, nodes = node.meta["val"].dtype, [one for one in operands if isinstance(one, fx.Node)]
+    if results.is_floating_point or any(map(is_floating, nodes)) or any(isinstance(one, float) for one in operands):
         return [_as_float(e, one) for one in operands]
-    if all(one.meta["val"].dtype is torch.bool for one in nodes) and len(nodes) == len(operands):
-        return [*operands]
+    if results is torch.bool and all(one.meta["val"].dtype is torch.bool for one in nodes):
+        return [*operands] if len(nodes) == len(operands) else [_as_integer(e, one) for one in operands]
     return [_as_integer(e, one) for one in operands]
 
 
@@ -71,43 +71,44 @@ def _as_integer(e: Emitter, operand: Any) -> Any:
 
 
 def _spell_square(e: Emitter, node: fx.Node) -> str:
-    return e.op("Mul", node.args[0], node.args[0])
+    (x,) = promoted(e, node, node.args[0])
+    return e.op("Mul", x, x)
 
 
 def _spell_rsqrt(e: Emitter, node: fx.Node) -> str:
-    return e.op("Reciprocal", e.op("Sqrt", node.args[0]))
+    return e.op("Reciprocal", e.op("Sqrt", *promoted(e, node, node.args[0])))
 
 
 def _spell_power(e: Emitter, node: fx.Node) -> str:
-    x, exponent = node.args
-    if exponent == 2:
+    x, exponent = promoted(e, node, *node.args)
+    if node.args[1] == 2:
         return e.op("Mul", x, x)
-    return e.op("Sqrt", x) if exponent == 0.5 else e.op("Pow", x, exponent)
+    return e.op("Sqrt", x) if node.args[1] == 0.5 else e.op("Pow", x, exponent)
 
 
 def _spell_softmax(e: Emitter, node: fx.Node) -> str:
-    return e.op("Softmax", node.args[0], axis=node.args[1])
+    return e.op("Softmax", *promoted(e, node, node.args[0]), axis=node.args[1])
 
 
 def _spell_power_of_number(e: Emitter, node: fx.Node) -> str:
     base, exponent = node.args
-    return e.op("Pow", *same_type(e, base, exponent))
+    return e.op("Pow", *promoted(e, node, base, exponent))
 
 
 def _spell_not_equal(e: Emitter, node: fx.Node) -> str:
-    return e.op("Not", e.op("Equal", *same_type(e, *node.args[:2])))
+    return e.op("Not", e.op("Equal", *promoted(e, node, *node.args[:2])))
 
 
 def _spell_remainder(e: Emitter, node: fx.Node) -> str:
     """x − y · ⌊x / y⌋: the result has the sign of y."""
-    x, y = same_type(e, *node.args[:2])
+    x, y = promoted(e, node, *node.args[:2])
     if not is_floating(node):
         return e.op("Mod", x, y)
     return e.op("Sub", x, e.op("Mul", e.op("Floor", e.op("Div", x, y)), y))
 
 
 def _spell_fmod(e: Emitter, node: fx.Node) -> str:
-    return e.op("Mod", *same_type(e, *node.args[:2]), fmod=1)
+    return e.op("Mod", *promoted(e, node, *node.args[:2]), fmod=1)
 
 
 def _spell_truncation(e: Emitter, node: fx.Node) -> str:
@@ -116,11 +117,11 @@ def _spell_truncation(e: Emitter, node: fx.Node) -> str:
 
 
 def _spell_log1p(e: Emitter, node: fx.Node) -> str:
-    return e.op("Log", e.op("Add", node.args[0], 1.0))
+    return e.op("Log", e.op("Add", *promoted(e, node, node.args[0]), 1.0))
 
 
 def _spell_expm1(e: Emitter, node: fx.Node) -> str:
-    return e.op("Sub", e.op("Exp", node.args[0]), 1.0)
+    return e.op("Sub", e.op("Exp", *promoted(e, node, node.args[0])), 1.0)
 
 
 def _spell_cast(e: Emitter, node: fx.Node) -> str:

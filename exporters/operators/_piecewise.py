@@ -14,7 +14,7 @@ from torch import Tensor, fx
 
 from bcos_sdk.exporters.onnx import Emitter
 from bcos_sdk.exporters.operators._batch_rules import elementwise
-from bcos_sdk.exporters.operators._elementwise import binary, same_type, unary
+from bcos_sdk.exporters.operators._elementwise import binary, promoted, unary
 from bcos_sdk.exporters.operators._operator import Kind, Operator, Trait
 from bcos_sdk.exporters.program import Program, bind, is_constant, is_floating, sample_shape, shape_of
 from bcos_sdk.exporters.transpose import Transposition
@@ -101,14 +101,16 @@ def _bounds(node: fx.Node) -> tuple[float, float]:
 
 
 def _spell_clamp(e: Emitter, node: fx.Node) -> str:
-    x = bind(node).self
-    low, high = _bounds(node)
-    x = e.op("Max", *same_type(e, x, low)) if low > -inf else x
-    return e.op("Min", *([x, float(high)] if isinstance(x, str) else same_type(e, x, high))) if high < inf else x
+    x: Any = promoted(e, node, bind(node).self)[0]
+    for kind, bound in zip(("Max", "Min"), _bounds(node), strict=True):
+        if -inf < bound < inf:
+            x = e.op(kind, x, *promoted(e, node, bound))
+    result: str = x
+    return result
 
 
 def _spell_where(e: Emitter, node: fx.Node) -> str:
-    return e.op("Where", node.args[0], *same_type(e, *node.args[1:]))
+    return e.op("Where", node.args[0], *promoted(e, node, *node.args[1:]))
 
 
 def _spell_keep_where(e: Emitter, node: fx.Node) -> str:

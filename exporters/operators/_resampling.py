@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from bcos_sdk.exporters.operators._operator import Kind, Operator
-from bcos_sdk.exporters.program import Program, bind, is_constant, pair, path_of, shape_of
+from bcos_sdk.exporters.program import Program, bind, is_constant, is_floating, pair, path_of, shape_of
 
 __all__ = ["RESAMPLING", "rewrite_average_pool"]
 
@@ -147,7 +147,10 @@ def _rewrite_running_sum(program: Program, node: fx.Node) -> None:
         return
     axis = a.dim % len(shape_of(node)) - len(shape_of(node))
     size = shape_of(node)[axis]
-    program.substitute(node, _apply(program, node, a.self, {axis: torch.ones(size, size, dtype=torch.float64).tril()}))
+    source = a.self if is_floating(a.self) else program.compute(node, aten.to.dtype, a.self, torch.get_default_dtype())
+    total = _apply(program, node, source, {axis: torch.ones(size, size, dtype=torch.float64).tril()})
+    dtype = node.meta["val"].dtype
+    program.substitute(node, total if is_floating(node) else program.compute(node, aten.to.dtype, total, dtype))
 
 
 _INTERPOLATIONS = {

@@ -17,6 +17,7 @@ from torch import Tensor, fx
 
 from bcos_sdk.exporters.operators import Trait, has_trait, resolve_grid_targets, resolve_row_targets
 from bcos_sdk.exporters.program import Program, infer_shapes, is_constant, is_floating
+from bcos_sdk.exporters.verify._oracle import default_precision
 
 __all__ = ["Decide", "Read", "Replay", "Run", "choices_of", "decision", "origin_of", "recomputed", "sources_of"]
 
@@ -98,6 +99,10 @@ class Replay:
 
     def run(self, images: Tensor, targets: Tensor, decide: Decide | None = None) -> Run:
         """Run the program on images [B, …] with targets [B, K]. Without `decide` torch makes the choices."""
+        with default_precision(self._dtype):
+            return self._run(images, targets, decide)
+
+    def _run(self, images: Tensor, targets: Tensor, decide: Decide | None) -> Run:
         inputs = dict(zip(self._program.inputs, (images.to(self._dtype), targets), strict=True))
         values: dict[fx.Node, Any] = {}
 

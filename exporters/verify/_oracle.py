@@ -21,11 +21,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from bcos_sdk.contract import InputSpec
-from bcos_sdk.errors import BcosError, ExportError
+from bcos_sdk.errors import BcosError, ExportError, ParityError
 from bcos_sdk.exporters.capture import explanation_mode, run_module
 from bcos_sdk.exporters.verify._scales import Scales
 
-__all__ = ["PROBES", "Truth", "consult", "in_precision", "near", "probe_images"]
+__all__ = ["PROBES", "Truth", "check_finite", "consult", "default_precision", "in_precision", "near", "probe_images"]
 
 PROBES = ("noise", "photograph", "black", "white", "grey")
 _JITTER = 0.01
@@ -104,14 +104,31 @@ def consult(
     return Truth(logits.double(), classes, *results, Scales.of(images.double(), logits.double(), *results))
 
 
+def check_finite(truth: Truth) -> None:
+    """Check that the module itself has finite results on the probe images. 0/0 is none, as of x / ‖x‖ where x = 0."""
+    for name, *results in zip(PROBES, truth.logits, truth.weights, truth.bias, strict=True):
+        if not all(bool(values.isfinite().all()) for values in results):
+            raise ParityError(
+                f"the module has NaN or infinity as its result on the probe image {name!r}, in torch in float64",
+                hint="No bundle was written. Find the division by zero or the overflow: a norm that divides needs an "
+                "addend or a minimum, as in `x / x.norm(dim=-1, keepdim=True).clamp(min=1e-6).detach()`.",
+            )
+
+
 @contextmanager
 def in_precision(dtype: torch.dtype) -> Iterator[None]:
     """Let tensors that the module holds as plain attributes, or creates, and its own casts have this precision too."""
+    with default_precision(dtype), _OnePrecision(dtype):
+        yield
+
+
+@contextmanager
+def default_precision(dtype: torch.dtype) -> Iterator[None]:
+    """Let functions of integers and booleans, such as a square root, have results of this precision."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
-        with _OnePrecision(dtype):
-            yield
+        yield
     finally:
         torch.set_default_dtype(before)
 

@@ -46,7 +46,7 @@ class Scales:
             weights=not_vanishing(weights.flatten(2).norm(dim=2)),
             contributions=not_vanishing(magnitudes.flatten(2).norm(dim=2)),
             bias=not_vanishing(terms),
-            least_residual=(_LEAST * terms.amax()).clamp_min(_TINY).expand(terms.shape),
+            least_residual=(_LEAST * terms.nan_to_num(0.0, 0.0).amax()).clamp_min(_TINY).expand(terms.shape),
         )
 
     def part(self, images: list[int], targets: int) -> Scales:
@@ -61,5 +61,5 @@ class Scales:
 
 
 def not_vanishing(sizes: Tensor) -> Tensor:
-    """Sizes of a result for several images and targets, each at least a small part of the largest."""
-    return sizes.maximum(_LEAST * sizes.amax()).clamp_min(_TINY)
+    """Sizes of a result for several images and targets, each at least a small part of the largest finite one."""
+    return sizes.maximum(_LEAST * sizes.nan_to_num(0.0, 0.0).amax()).clamp_min(_TINY)

@@ -29,7 +29,7 @@ from bcos_sdk.exporters.compiler import Compiled
 from bcos_sdk.exporters.program import Program
 from bcos_sdk.exporters.verify._choices import choices_of
 from bcos_sdk.exporters.verify._distances import distance, distances, largest, rounded
-from bcos_sdk.exporters.verify._oracle import PROBES, Truth, consult, near, probe_images
+from bcos_sdk.exporters.verify._oracle import PROBES, Truth, check_finite, consult, near, probe_images
 from bcos_sdk.exporters.verify._same_choices import SameChoices
 from bcos_sdk.exporters.verify._scales import not_vanishing
 from bcos_sdk.exporters.verify._sessions import open_session, run_session
@@ -101,6 +101,7 @@ class Trial:
         self._targets = torch.tensor([[rank, classes // 2, mean_target(classes)] for rank in ranks])
         self._module, self._compiled, self._output = module, compiled, output
         self._truth = consult(module, self.images, self._targets, output=output)
+        check_finite(self._truth)
         takes_arrays = spec is not None and spec.channels == "none"
         self._pictures = probe_images(size) if takes_arrays else self.images
         self._same: SameChoices | None = None
@@ -186,19 +187,18 @@ class Trial:
             if batch == 1:
                 self.bias_share = sum(one["bias_share"] for one in measured) / len(measured)
             worst = {name: rounded(max(one[name] for one in measured)) for name in LIMITS}
+            self._judge(batch, worst, precision)
             figures.append(Parity(batch=batch, targets=count, **worst))
-            self._judge(figures[-1], precision)
         return tuple(figures)
 
-    def _judge(self, figures: Parity, precision: GraphPrecision) -> None:
+    def _judge(self, batch: int, figures: Mapping[str, float], precision: GraphPrecision) -> None:
         limits = self.limits[precision]
-        if self._same is not None and any(not getattr(figures, name) <= limit for name, limit in limits.items()):
+        if self._same is not None and any(not figures[name] <= limit for name, limit in limits.items()):
             self._widen_limits()
         for name, limit in limits.items():
-            value = getattr(figures, name)
-            if not value <= limit:
+            if not figures[name] <= limit:
                 raise ParityError(
-                    f"the graphs differ from the module: error of {name} {value:.1e} at batch {figures.batch}, "
+                    f"the graphs differ from the module: error of {name} {figures[name]:.1e} at batch {batch}, "
                     f"limit {limit:.1e}",
                     hint=f"No bundle was written. The probe images were: {', '.join(PROBES)}.",
                 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.collection import COLLECTION, REFUSED
+from support.collection import COLLECTION, REFUSED, SIZE, SIZES
 from support.collection_check import errors_of
 
 from bcos_sdk.errors import BcosError
@@ -38,7 +38,7 @@ def test_a_network_is_right_in_both_runtimes_or_refused_with_its_reason(kind: st
             errors_of(module)
         assert caught.value.hint
         return
-    errors = errors_of(module)
+    errors = errors_of(module, SIZES.get(name, SIZE))
     assert {what: error for what, error in errors.items() if not error < LIMIT} == {}
 
 

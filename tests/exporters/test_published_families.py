@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.b_cosified import TwinStem
 from support.compiling import check_against_jacobian
-from support.families import FAMILIES, Checkpointed, SwitchedConv, TwinStem
+from support.families import FAMILIES, SIZES, Checkpointed, SwitchedConv
 from torch import Tensor, nn
 
 from bcos_sdk.errors import CaptureError, NotDynamicLinearError
@@ -16,8 +17,8 @@ from bcos_sdk.exporters.capture import capture, explanation_mode
 from bcos_sdk.exporters.compiler import compile_module
 
 
-def images() -> Tensor:
-    rgb = torch.rand(3, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+def images(size: tuple[int, int] = (8, 8)) -> Tensor:
+    rgb = torch.rand(3, 3, *size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     return torch.cat([rgb, 1 - rgb], dim=1)
 
 
@@ -25,7 +26,7 @@ def images() -> Tensor:
 def test_family_matches_its_jacobian(name: str) -> None:
     torch.manual_seed(0)
     module = FAMILIES[name]().eval()
-    check_against_jacobian(module, images())
+    check_against_jacobian(module, images(SIZES.get(name, (8, 8))))
 
 
 @pytest.mark.parametrize("normalised", [True, False])

@@ -1,8 +1,7 @@
-"""Small networks of the published families: B-cosified networks, transformers, U-Nets and others, written for tests."""
+"""Small networks of the published families: B-cosified networks, CLIP, transformers, U-Nets, written for tests."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -11,180 +10,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from bcos_sdk.models.layers import BcosConv2d, BcosLinear
+from support.b_cosified import BcosifiedCnn, BcosifiedVit, DetachedLayerNorm
+from support.clip import ClipPool, ClipResNet, ClipVit, with_texts
 
-__all__ = ["FAMILIES", "Checkpointed", "SwitchedConv", "TwinStem"]
-
-_MEAN = (0.485, 0.456, 0.406, 0.515, 0.544, 0.594)
-_STD = (0.229, 0.224, 0.225, 0.229, 0.224, 0.225)
-
-
-def normalise(x: Tensor) -> Tensor:
-    """(x − mean) / std, with constants that are built and checked in the forward pass, as torchvision does."""
-    mean, std = torch.as_tensor(_MEAN, dtype=x.dtype), torch.as_tensor(_STD, dtype=x.dtype)
-    if (std == 0).any():
-        raise ValueError("std is zero")
-    return x.clone().sub_(mean.view(-1, 1, 1)).div_(std.view(-1, 1, 1))
-
-
-def _b_cos(out: Tensor, norm: Tensor) -> Tensor:
-    """A linear result times its detached |cos|."""
-    return out * (out.abs() / (norm + 1e-6)).detach()
-
-
-class BcosifiedConv(nn.Module):
-    """A plain convolution, with its bias and without unit norm, times |cos|."""
-
-    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
-        super().__init__()
-        self.linear = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2)
-        self.window = (kernel, stride, kernel // 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        squares = F.avg_pool2d((x * x).sum(1, keepdim=True), *self.window)
-        return _b_cos(self.linear(x), (squares + 1e-6).sqrt())
-
-
-class BcosifiedLinear(nn.Module):
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(inputs, outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return _b_cos(self.linear(x), torch.linalg.vector_norm(x, dim=-1, keepdim=True))
-
-
-class DetachedGelu(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return (0.5 * (1 + torch.erf(x / math.sqrt(2)))).detach() * x
-
-
-class DetachedLayerNorm(nn.LayerNorm):
-    def forward(self, x: Tensor) -> Tensor:
-        variance = x.detach().var(-1, unbiased=False, keepdim=True)
-        return (x - x.mean(-1, keepdim=True)) / (variance + self.eps).sqrt() * self.weight + self.bias
-
-
-class TwinStem(nn.Module):
-    """A stem with the weights [w, −w] / 2. The contributions of a grey image are zero."""
-
-    def __init__(self, *, normalised: bool = True) -> None:
-        super().__init__()
-        self.normalised = normalised
-        self.stem = BcosifiedConv(6, 8, 3)
-        self.head = nn.Conv2d(8, 4, 1, bias=False)
-        with torch.no_grad():
-            half = self.stem.linear.weight[:, :3] / 2
-            self.stem.linear.weight.copy_(torch.cat([half, -half], dim=1))
-        if not normalised:
-            self.stem.linear.bias = None
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.stem(normalise(x) if self.normalised else x)
-        result: Tensor = self.head(x).mean((2, 3))
-        return result
-
-
-class BcosifiedCnn(TwinStem):
-    """Normalisation inside, a no-op cast before an addition in place, biases, ReLU, logit bias as a number."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = BcosifiedConv(8, 8, 3), BcosifiedConv(8, 8, 3, 2)
-        self.norm = nn.BatchNorm2d(8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.stem(normalise(x)).relu_()
-        branch = self.norm(self.first(x)).type(x.dtype)
-        branch += x
-        x = F.avg_pool2d(branch.relu_(), 3, 2, 1)
-        result: Tensor = self.head(self.second(x)).mean((2, 3)) - math.log(999)
-        return result
-
-
-class BcosifiedVit(nn.Module):
-    """A class token, position embedding, attention with detached queries and keys, and a detached GELU."""
-
-    def __init__(self, width: int = 12, heads: int = 2) -> None:
-        super().__init__()
-        self.patches = nn.Conv2d(6, width, 4, 4)
-        self.token = nn.Parameter(torch.randn(1, 1, width))
-        self.position = nn.Parameter(torch.randn(1, 5, width))
-        self.norm, self.last = DetachedLayerNorm(width), DetachedLayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = BcosifiedLinear(width, width)
-        self.mlp = nn.Sequential(BcosifiedLinear(width, 20), DetachedGelu(), BcosifiedLinear(20, width))
-        self.head = BcosifiedLinear(width, 5)
-        self.heads = heads
-
-    def attend(self, x: Tensor) -> Tensor:
-        batch, count, width = x.shape
-        q, k, v = self.qkv(x).reshape(batch, count, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
-        mixed = F.scaled_dot_product_attention(q.detach(), k.detach(), v)
-        result: Tensor = self.out(mixed.transpose(1, 2).reshape(batch, count, width))
-        return result
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.patches(normalise(x)).flatten(2).transpose(1, 2)
-        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], dim=1) + self.position
-        x = x + self.attend(self.norm(x))
-        x = x + self.mlp(self.last(x))
-        result: Tensor = self.head(x[:, 0])
-        return result
-
-
-class AttentionPool(nn.Module):
-    """CLIP's pool: sequence first, the mean is the query. Keys and queries are detached."""
-
-    def __init__(self, width: int, heads: int, outputs: int) -> None:
-        super().__init__()
-        self.position = nn.Parameter(torch.randn(17, width) / 3)
-        self.q, self.k, self.v = (nn.Linear(width, width) for _ in range(3))
-        self.c = nn.Linear(width, outputs)
-        self.heads = heads
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x.flatten(start_dim=2).permute(2, 0, 1)
-        x = torch.cat([x.mean(dim=0, keepdim=True), x], dim=0) + self.position[:, None, :]
-        pooled, _ = F.multi_head_attention_forward(
-            x[:1].detach(),
-            x.detach(),
-            x,
-            x.shape[-1],
-            self.heads,
-            None,
-            torch.cat([self.q.bias, self.k.bias, self.v.bias]),
-            None,
-            None,
-            False,
-            0.0,
-            self.c.weight,
-            self.c.bias,
-            training=self.training,
-            need_weights=False,
-            use_separate_proj_weight=True,
-            q_proj_weight=self.q.weight,
-            k_proj_weight=self.k.weight,
-            v_proj_weight=self.v.weight,
-        )
-        return pooled.squeeze(0)
-
-
-class Clip(nn.Module):
-    """A stem, the attention pool, and logits over prompts: cosines with a frozen matrix of texts."""
-
-    texts: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = BcosifiedConv(6, 8, 3, 2)
-        self.pool = AttentionPool(8, 2, 6)
-        self.register_buffer("texts", F.normalize(torch.randn(5, 6), dim=-1))
-        self.logit_scale = nn.Parameter(torch.tensor(2.0))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.pool(self.stem(normalise(x)))
-        x = x / x.norm(dim=-1, keepdim=True).detach()
-        return self.logit_scale.exp() * x @ self.texts.t()
+__all__ = ["FAMILIES", "SIZES", "Checkpointed", "SwitchedConv"]
 
 
 class Swin(nn.Module):
@@ -358,7 +187,11 @@ class BlurPool(nn.Module):
 FAMILIES: dict[str, Callable[[], nn.Module]] = {
     "B-cosified CNN": BcosifiedCnn,
     "B-cosified ViT": BcosifiedVit,
-    "CLIP with text head": Clip,
+    "CLIP, attention pool": lambda: with_texts(ClipPool(), 6),
+    "CLIP, ResNet": lambda: with_texts(ClipResNet((1, 1, 1), 8, 2, 6, size=32), 6),
+    "CLIP, ResNet without biases": lambda: with_texts(ClipResNet((1, 1, 1), 8, 2, 6, size=32, bias=False), 6),
+    "CLIP, ViT": lambda: with_texts(ClipVit(8, 4, 12, 2, 2, 6), 6),
+    "CLIP, ViT, batch first": lambda: with_texts(ClipVit(8, 4, 12, 2, 2, 6, batch_first=True), 6),
     "Swin": Swin,
     "ViT with registers and RoPE": RegisterVit,
     "MultiheadAttention": lambda: FrozenAttention(batch_first=True),
@@ -368,3 +201,6 @@ FAMILIES: dict[str, Callable[[], nn.Module]] = {
     "U-Net, nearest": lambda: UNet(nn.Upsample(scale_factor=2)),
     "BlurPool": BlurPool,
 }
+
+SIZES: dict[str, tuple[int, int]] = {"CLIP, ResNet": (32, 32), "CLIP, ResNet without biases": (32, 32)}
+"""The input sizes of families that need another than 8×8."""

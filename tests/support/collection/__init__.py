@@ -3,9 +3,17 @@
 from support.collection._frozen import FROZEN
 from support.collection._live import BATCH, CONSTANTS, LINEAR, MOVES, PIECEWISE, RESAMPLING, SELECTIONS
 from support.collection._parts import SIZE, Make
-from support.collection._structures import ATTENTION, CONVENTIONAL, FIRST_RELEASE, NORMS, PUBLIC_LAYERS, PUBLISHED
+from support.collection._structures import (
+    ATTENTION,
+    CONVENTIONAL,
+    FIRST_RELEASE,
+    NORMS,
+    PUBLIC_LAYERS,
+    PUBLISHED,
+    SIZES,
+)
 
-__all__ = ["COLLECTION", "REFUSED", "SIZE", "Make"]
+__all__ = ["COLLECTION", "REFUSED", "SIZE", "SIZES", "Make"]
 
 COLLECTION: dict[str, dict[str, Make]] = {
     "frozen": FROZEN,

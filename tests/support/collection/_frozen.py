@@ -61,6 +61,10 @@ _GATES: dict[str, Step] = {
     "isinf": lambda x: torch.isinf(x).float() + 1,
     "nan_to_num": lambda x: torch.nan_to_num(x / x.clamp_min(0), 0.0, 1.0, -1.0),
     "integer cast": lambda x: (x * 4).long().float() + (x * 4).int().to(x.dtype),
+    "functions of integers": lambda x: _of_integers(x.argmax(1, keepdim=True) + 1),
+    "functions of booleans": lambda x: _of_booleans(x > 0),
+    "quotient of integers": lambda x: x.argmax(1, keepdim=True) / (x.argmin(1, keepdim=True) + 2),
+    "softmax of integers": lambda x: x.argsort(1).softmax(1, dtype=x.dtype),
     "uint8 cast": lambda x: (x.abs() * 4).to(torch.uint8).to(x.dtype),
     "bfloat16": lambda x: x.bfloat16().float(),
     "half": lambda x: x.half().float(),
@@ -114,5 +118,16 @@ _GATES: dict[str, Step] = {
     "bilinear form": lambda x: torch.einsum("bchw,bdhw->bcd", x, x).mean(2)[..., None, None],
     "polynomial": lambda x: 0.5 * x**3 - x**2 + x.abs() ** 1.5,
 }
+
+
+def _of_integers(n: Tensor) -> Tensor:
+    return n.sqrt() + n.rsqrt() + n.log1p() + n**0.5 + n.tanh() + n.clamp(2, 5) + 1 / n
+
+
+def _of_booleans(mask: Tensor) -> Tensor:
+    return (
+        mask.exp() + mask.expm1() + mask.sigmoid() + mask.erf() + mask.square() + mask.cumsum(1) + 1 / ~(mask & ~mask)
+    )
+
 
 FROZEN: Table = steps({name: _gate(function) for name, function in _GATES.items()})

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from bcos_sdk.models.layers import BcosConv2d, BcosLinear
 from support.collection._parts import Make, Of, Table, holding, net
-from support.families import FAMILIES, SwitchedConv
+from support.families import FAMILIES, SIZES, SwitchedConv
 from support.reference import BcosConv2d as PublicConv
 from support.reference import BcosLinear as PublicLinear
 from support.reference import norms
 
-__all__ = ["ATTENTION", "CONVENTIONAL", "FIRST_RELEASE", "NORMS", "PUBLIC_LAYERS", "PUBLISHED"]
+__all__ = ["ATTENTION", "CONVENTIONAL", "FIRST_RELEASE", "NORMS", "PUBLIC_LAYERS", "PUBLISHED", "SIZES"]
 
 PUBLISHED: Table = dict(FAMILIES)
 
