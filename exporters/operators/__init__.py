@@ -13,6 +13,7 @@ from bcos_sdk.exporters.batching import BatchRule
 from bcos_sdk.exporters.onnx import Spellings
 from bcos_sdk.exporters.operators._arithmetic import ARITHMETIC
 from bcos_sdk.exporters.operators._choices import CHOICES
+from bcos_sdk.exporters.operators._complex import COMPLEX
 from bcos_sdk.exporters.operators._elementwise import ELEMENTWISE, from_half, to_half
 from bcos_sdk.exporters.operators._foreign import batch_of_foreign, spell_foreign
 from bcos_sdk.exporters.operators._linear_maps import LINEAR_MAPS, conv_transpose, flipped_conv
@@ -82,6 +83,7 @@ GROUPS: dict[str, tuple[Operator, ...]] = {
     "selections": CHOICES,
     "max pools": MAX_POOLS,
     "functions of single elements": ELEMENTWISE,
+    "complex numbers": COMPLEX,
     "targets": TARGET_OPERATORS,
 }
 """The entries by kind of operator. docs/operators.md lists them."""

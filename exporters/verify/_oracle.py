@@ -93,7 +93,9 @@ def consult(
     output: str | None = None,
 ) -> Truth:
     """Explain every target of every image by autograd. Targets are encoded as the contract defines."""
-    module = copy.deepcopy(module).to(dtype).requires_grad_(False)
+    module = copy.deepcopy(module)
+    module = module.double() if dtype is torch.float64 else module.float()  # `to` would make complex buffers real
+    module.requires_grad_(False)
     # One image at a time: autograd's buffers for a whole batch in float64 would not fit into memory.
     with explanation_mode(module), in_precision(dtype):
         answers = [

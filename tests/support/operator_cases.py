@@ -257,6 +257,9 @@ CASES: dict[str, Function] = {
     "average pool without its padding": lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
     "average pool with a divisor": lambda x: F.avg_pool2d(x, 2, divisor_override=3),
     "average pool in 1-D": lambda x: F.avg_pool1d(x.flatten(2), 3, 2),
+    "product of complex numbers": lambda x: torch.view_as_real(
+        torch.view_as_complex(x.view(*x.shape[:-1], -1, 2) + 0.5) * torch.complex(constant(5, 3), constant(5, 3))
+    ),
     "running sum": lambda x: x.cumsum(1) * constant(4, 1, 1) + x.cumsum(2) + x.cumsum(3) * constant(6),
     "differences": lambda x: torch.diff(x, dim=2),
     # piecewise linear

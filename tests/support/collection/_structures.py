@@ -82,6 +82,8 @@ class _Attention(nn.Module):
 
 sdpa = F.scaled_dot_product_attention
 _MASK = torch.ones(16, 16).tril().bool()
+_ANGLES = torch.outer(torch.arange(16.0), torch.tensor([1.0, 0.1]))
+_TURNS = torch.polar(torch.ones_like(_ANGLES), _ANGLES)
 _ATTENTION: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "sdpa": sdpa,
     "sdpa, causal": lambda q, k, v: sdpa(q, k, v, is_causal=True),
@@ -97,11 +99,26 @@ _ATTENTION: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "linear attention": lambda q, k, v: (F.elu(q) + 1) @ ((F.elu(k) + 1).mT @ v),
     "cosine": lambda q, k, v: (F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT * 5).softmax(-1) @ v,
     "top-k": lambda q, k, v: _top(q @ k.mT).softmax(-1) @ v,
+    "RoPE": lambda q, k, v: sdpa(_rotated(q), _rotated(k), v),
+    "RoPE, complex": lambda q, k, v: sdpa(_turned(q, _TURNS), _turned(k, _TURNS), v),
+    "RoPE, complex, of values": lambda q, k, v: _turned(sdpa(q, k, _turned(v, _TURNS)), _TURNS.conj()),
     "talking heads": lambda q, k, v: torch.einsum("bhij,hg->bgij", (q @ k.mT).softmax(-1), torch.ones(2, 2)) @ v,
     "distance": lambda q, k, v: (-torch.cdist(q, k)).softmax(-1) @ v,
     "masked_fill": lambda q, k, v: (q @ k.mT).masked_fill(~_MASK, float("-inf")).softmax(-1) @ v,
     "alibi": lambda q, k, v: (q @ k.mT - (torch.arange(16)[:, None] - torch.arange(16)).abs()).softmax(-1) @ v,
 }
+
+
+def _rotated(x: Tensor) -> Tensor:
+    """The first half of the channels and the second half are turned against each other."""
+    cosine, sine = torch.cat([_ANGLES.cos()] * 2, -1), torch.cat([_ANGLES.sin()] * 2, -1)
+    first, second = x.chunk(2, -1)
+    return x * cosine + torch.cat([-second, first], -1) * sine
+
+
+def _turned(x: Tensor, turns: Tensor) -> Tensor:
+    """Pairs of neighbouring channels are complex numbers, multiplied by numbers on the unit circle."""
+    return torch.view_as_real(torch.view_as_complex(x.view(*x.shape[:-1], -1, 2)) * turns).flatten(-2).type_as(x)
 
 
 def _top(scores: Tensor) -> Tensor:
@@ -121,6 +138,9 @@ ATTENTION: Table = (
                 0
             ],
             a=lambda: nn.MultiheadAttention(8, 2, batch_first=True, add_bias_kv=True, add_zero_attn=True),
+        ),
+        "RoPE, complex, from a buffer": holding(
+            lambda m, x: _turned(x, m.turns), turns=lambda: _TURNS[:8].repeat(1, 2)
         ),
         "channel attention": holding(
             lambda m, x: x * m.b(F.relu(m.a(x.detach().mean((2, 3))))).sigmoid()[..., None, None],
