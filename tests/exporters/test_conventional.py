@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,11 @@ from bcos_sdk import Client, Explained
 from bcos_sdk.cli.benchmark import import_torchvision
 from bcos_sdk.contract import InputSpec
 from bcos_sdk.exporters import export
-from bcos_sdk.exporters.verify import probe_images
+from bcos_sdk.exporters.compiler import compile_module
+from bcos_sdk.exporters.verify import consult, probe_images
+from bcos_sdk.exporters.verify._choices import Decide, Replay
+from bcos_sdk.exporters.verify._oracle import in_precision
+from bcos_sdk.exporters.verify._watched import WatchedGraph
 from bcos_sdk.images import load_image
 from bcos_sdk.limits import Limits
 from bcos_sdk.models.layers import BcosConv2d, LogitLayer
@@ -99,6 +105,35 @@ def test_networks_of_torchvision_match_their_jacobians(name: str, options: dict[
     network = getattr(import_torchvision().models, name)(weights=None, num_classes=3, **options)
     images = torch.rand(2, 6, 64, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     check_against_jacobian(OnColours(network), images)
+
+
+@pytest.mark.full
+def test_errors_on_random_images_are_choices_between_nearly_equal_values() -> None:
+    """A flipped choice moves W(x) by up to 6e-2. Given the same choices, W(x) is that of float64."""
+    torch.manual_seed(0)
+    network = OnColours(import_torchvision().models.mobilenet_v2(weights=None, num_classes=10)).eval()
+    graph = WatchedGraph(compile_module(network, (64, 64)).explain)
+    with in_precision(torch.float64):
+        exact = Replay(compile_module(copy.deepcopy(network).double(), (64, 64)).explain, torch.float64)
+    target = torch.tensor([[0]])
+    for image in torch.rand(8, 1, 6, 64, 64, generator=torch.Generator().manual_seed(7)):
+        truth = consult(network, image, target).weights
+        own = exact.run(image, target)
+        assert distance(own.outputs["weights"], truth) < 1e-12
+        found = graph.run(image.numpy(), target.numpy())
+        weights = torch.from_numpy(found.outputs["weights"])
+        given = exact.run(image, target, imposed(found.choices)).outputs["weights"]
+        assert distance(weights, given) < 1e-5
+        same = all(torch.equal(one, other) for one, other in zip(found.choices, own.choices, strict=True))
+        assert not same or distance(weights, truth) < 1e-5
+
+
+def imposed(choices: Sequence[Tensor]) -> Decide:
+    return lambda number, _read: choices[number]
+
+
+def distance(weights: Tensor, truth: Tensor) -> float:
+    return float((weights - truth).norm() / truth.norm())
 
 
 @pytest.mark.full

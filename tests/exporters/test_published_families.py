@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from support.b_cosified import TwinStem
+from support.clip import ClipResNet, ClipVit, with_texts
 from support.compiling import check_against_jacobian
 from support.families import FAMILIES, SIZES, Checkpointed, SwitchedConv
 from torch import Tensor, nn
@@ -27,6 +29,26 @@ def test_family_matches_its_jacobian(name: str) -> None:
     torch.manual_seed(0)
     module = FAMILIES[name]().eval()
     check_against_jacobian(module, images(SIZES.get(name, (8, 8))))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("encoder", "width", "most"),
+    [
+        (lambda: ClipVit(224, 32, 768, 12, 12, 512), 512, 1e-5),
+        # Random norms amplify the rounding errors of 55 convolutions; in torch as in the graph.
+        (lambda: ClipResNet((3, 4, 6, 3), 64, 32, 1024, size=224, bias=False), 1024, 1e-3),
+    ],
+    ids=["ViT-B/32", "RN50"],
+)
+def test_an_encoder_of_clip_in_its_own_size(
+    encoder: Callable[[], nn.Module], width: int, most: float, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    bundle = export(with_texts(encoder(), width, 10).eval(), tmp_path / "bundle", input_size=(224, 224), max_batch=1)
+    (figures,) = bundle.manifest.parity
+    assert figures.weights < most
+    assert figures.residual < 1e-5
 
 
 @pytest.mark.parametrize("normalised", [True, False])
