@@ -36,6 +36,11 @@ class FolderLock:
         """Whether a run has locked this folder before, or has locked it now."""
         return self._path.exists()
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether the folder has no files but those of the lock."""
+        return {*self._folder.iterdir()} <= {self._path, self._holder}
+
     def acquire(self) -> None:
         """Raise an `OutputInUseError` that says who holds the lock, if another run does."""
         from filelock import FileLock, Timeout
@@ -56,10 +61,13 @@ class FolderLock:
                 f"cannot lock {self._folder}: {error}", source=str(self._folder), hint="Choose another --out."
             ) from error
 
-    def release(self) -> None:
+    def release(self, *, remove: bool = False) -> None:
+        """Free the folder. With `remove` the file of the lock is removed too, where the system allows it."""
         if self._lock is not None:
             with suppress(OSError):
                 self._holder.unlink(missing_ok=True)
+                if remove:
+                    self._path.unlink(missing_ok=True)
             self._lock.release()
             self._lock = None
 

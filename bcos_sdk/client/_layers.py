@@ -72,7 +72,7 @@ def find_layer(manifest: Manifest, layer: Any) -> int:
         return known.index(layer)
     if not known:
         raise UnknownLayerError(
-            "this bundle has no graphs of inner layers",
+            f"{manifest.model.name} has no graphs of inner layers",
             source=shown(layer, quote=False),
             hint="Export the model with --layers PATH,…: `bcos-sdk layers MODEL` lists the paths.",
         )
@@ -85,7 +85,12 @@ def find_layers(manifest: Manifest, layers: Any) -> tuple[int, ...]:
         layers = [one.path for one in manifest.layer_records] or [None]
     paths = [layers] if isinstance(layers, str) or not isinstance(layers, Iterable) else list(layers)
     if not paths or len(set(map(str, paths))) < len(paths):
-        raise InputError(f"layers is {shown(layers)}, expected paths that differ", source="layers")
+        known = ", ".join(one.path for one in manifest.layer_records)
+        raise InputError(
+            f"layers is {shown(layers)}, expected at least one path, and paths that differ",
+            source="layers",
+            hint=f"The layers of this bundle are {known}." if known else "This bundle has none.",
+        )
     return tuple(find_layer(manifest, path) for path in paths)
 
 

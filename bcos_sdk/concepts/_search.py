@@ -8,6 +8,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,17 @@ from bcos_sdk.concepts._directions import candidate_of, choose
 from bcos_sdk.concepts._places import cell_of, position_of
 from bcos_sdk.concepts._records import Concept, Concepts, Example, LayerConcepts
 from bcos_sdk.concepts._state import Best, Chosen, Hit, LayerState, SearchState, Shape, State
-from bcos_sdk.errors import InputError
+from bcos_sdk.errors import ImagesFailedError, InputError
 from bcos_sdk.images import source_name
 from bcos_sdk.results import Failure
 
-__all__ = ["OnProgress", "check_arguments", "find_concepts"]
+__all__ = ["OnFailure", "OnProgress", "check_arguments", "find_concepts"]
 
 OnProgress = Callable[[str, int, int], None]
 """Called after each image with the name of the pass, the number of images done and their total."""
+
+OnFailure = Callable[[Failure], None]
+"""Called when an image fails."""
 
 MOST_CANDIDATES = 200
 """Of so many images, those with the largest logits of the class, a position is a candidate for a direction."""
@@ -48,6 +52,7 @@ def find_concepts(
     examples: int = 9,
     state_file: str | os.PathLike[str] | None = None,
     on_progress: OnProgress | None = None,
+    on_failure: OnFailure | None = None,
 ) -> Concepts:
     """Find the directions of inner layers that contribute most to a class, and the images that activate each most.
 
@@ -56,11 +61,12 @@ def find_concepts(
     a limit on their cosines that fits the layer. Pass 2 computes the activations of all images and keeps the best of
     each direction. Images that give a direction are not among the examples of their layer if there are enough others.
 
-    Images are paths, since they are read twice. Images that fail are in `failures`. With `state_file` a search that was
+    Images are paths, since they are read twice. Images that fail are in `failures`, and `on_failure` is called with
+    each. If all fail, an `ImagesFailedError` has the failures as its `results`. With `state_file` a search that was
     interrupted goes on where it was; the file of a search with another model, images or arguments is an
     `OutputExistsError`. A damaged file is not used.
     """
-    search = _Search(client, images, layers, target, directions, examples, on_progress)
+    search = _Search(client, images, layers, target, directions, examples, on_progress, on_failure)
     state = State(None if state_file is None else Path(state_file), search.fresh_state(), search.shape)
     try:
         search.run(state)
@@ -79,6 +85,7 @@ class _Search:
         directions: int,
         examples: int,
         on_progress: OnProgress | None,
+        on_failure: OnFailure | None,
     ) -> None:
         for name, count, most in (("directions", directions, _MOST_DIRECTIONS), ("examples", examples, _MOST_EXAMPLES)):
             if not 1 <= count <= most:
@@ -92,6 +99,7 @@ class _Search:
         self._directions = directions
         self._examples = examples
         self._on_progress = on_progress or (lambda _name, _done, _total: None)
+        self._on_failure = on_failure or (lambda _failure: None)
 
     def fresh_state(self) -> SearchState:
         arguments = (self._client.manifest.digest, self._layers, self._target, self._directions, self._examples)
@@ -109,14 +117,28 @@ class _Search:
         self._find_confident(state)
         if state.now.layers is None:
             if not state.now.confident.hits:
-                raise InputError(
-                    f"the model takes none of the {len(self._paths)} images for {self._client.labels[self._target]!r}, "
-                    f"so no direction can be found; {len(state.now.failures)} images failed",
-                    hint="Choose another class, or pass more images.",
-                )
+                raise self._no_image_of_the_class(state.now)
             state.now.layers = [self._choose(state.now, place) for place in range(len(self._layers))]
             state.save()
         self._find_examples(state)
+
+    def _no_image_of_the_class(self, now: SearchState) -> ImagesFailedError | InputError:
+        failed, total = len(now.failures), len(self._paths)
+        if failed == total > 0:
+            return ImagesFailedError(
+                "the only image failed" if total == 1 else f"all {total:,} images failed",
+                results=[now.failures[index] for index in sorted(now.failures)],
+                hint="Check the paths of the images.",
+            )
+        return InputError(
+            f"the model takes none of the images for {self._client.labels[self._target]!r}, so no direction can be "
+            f"found: {total - failed:,} searched, {failed:,} failed",
+            hint="Choose another class, or pass more images.",
+        )
+
+    def _note(self, now: SearchState, index: int, failure: Failure) -> None:
+        now.failures[index] = failure
+        self._on_failure(failure)
 
     def _find_confident(self, state: State) -> None:
         now = state.now
@@ -124,7 +146,7 @@ class _Search:
         results = self._client.predict_stream((self._paths[index] for index in todo), top_k=1)
         for index, result in self._saved("predict", state, zip(todo, results, strict=True)):
             if isinstance(result, Failure):
-                now.failures[index] = result
+                self._note(now, index, result)
             elif result.classes[0].index == self._target:
                 now.confident.add(Hit(value=result.classes[0].logit, index=index))
                 now.predicted += 1
@@ -138,7 +160,7 @@ class _Search:
         candidates = []
         for done, (hit, result) in enumerate(zip(hits, results, strict=True), 1):
             if isinstance(result, Failure):
-                now.failures[hit.index] = result
+                self._note(now, hit.index, result)
             elif (candidate := candidate_of(hit.index, result)) is not None:
                 candidates.append(candidate)
             self._on_progress(f"directions of {self._layers[place]}", done, len(hits))
@@ -176,7 +198,7 @@ class _Search:
         results = self._client.features_stream(paths, layers=[self._layers[place] for place in active])
         for index, result in self._saved("features", state, zip(todo, results, strict=True)):
             if isinstance(result, Failure):
-                now.failures[index] = result
+                self._note(now, index, result)
             else:
                 label = result.prediction.classes[0].label
                 for place, features in zip(active, result.layers, strict=True):
@@ -267,8 +289,19 @@ def check_arguments(client: Client, layers: Sequence[str], target: int | str) ->
     raise InputError(
         f"the class is {target!r}, expected a label of the model or an index from 0 to {len(labels) - 1}",
         source="target",
-        hint=f"The first labels are {', '.join(labels[:10])}.",
+        hint=_class_hint(target, labels),
     )
+
+
+def _class_hint(target: object, labels: Sequence[str]) -> str:
+    """Which label was meant; the first labels if none is similar."""
+    if isinstance(target, str) and (same := [index for index, label in enumerate(labels) if label == target]):
+        return f"Several classes have this label: {', '.join(map(str, same))}. Use an index."
+    by_lower = {label.casefold(): label for label in labels}
+    near = get_close_matches(target.casefold(), by_lower, n=3) if isinstance(target, str) else []
+    if near:
+        return f"Did you mean {' or '.join(by_lower[one] for one in near)}?"
+    return f"The first labels are {', '.join(labels[:10])}."
 
 
 def _version_of(path: str) -> str:

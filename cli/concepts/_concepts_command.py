@@ -17,9 +17,18 @@ from bcos_sdk.cli._trust_options import Trust, trust_options
 from bcos_sdk.cli.concepts._page import failure_entry, page_entries
 from bcos_sdk.cli.concepts._sheet_folder import SheetFolder
 from bcos_sdk.cli.predict import choose_model, find_images, target_of
-from bcos_sdk.concepts import Concepts, DrawnDirection, check_arguments, draw_concepts, find_concepts, sheet_picture
-from bcos_sdk.errors import ImagesFailedError, InputError
+from bcos_sdk.concepts import (
+    Concepts,
+    DrawnDirection,
+    LayerConcepts,
+    check_arguments,
+    draw_concepts,
+    find_concepts,
+    sheet_picture,
+)
+from bcos_sdk.errors import ImagesFailedError, InputError, UnknownLayerError
 from bcos_sdk.limits import Limits
+from bcos_sdk.results import Failure
 
 __all__ = ["concepts"]
 
@@ -44,16 +53,34 @@ class _Bars:
         if (interrupt := received_interrupt()) is not None:
             raise interrupt
 
+    def clear(self) -> None:
+        if self._bar is not None:
+            self._bar.clear()
+
     def end(self) -> None:
         if self._bar is not None:
             self._bar.__exit__(None, None, None)
             self._bar = None
 
 
+def _paths(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str, ...]:
+    paths = split_list(text)
+    if not paths:
+        raise click.BadParameter(
+            f"{text!r} names no layer: write for example --layer layer3; `bcos-sdk layers BUNDLE` lists all of a bundle"
+        )
+    return paths
+
+
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="IMAGES...")
 @click.option(
-    "--layer", "layers", required=True, metavar="PATHS", help="Layers of the export, from early to late: layer3,layer4."
+    "--layer",
+    "layers",
+    required=True,
+    metavar="PATHS",
+    callback=_paths,
+    help="Layers of the export, from early to late: layer3,layer4.",
 )
 @click.option("--class", "target", required=True, help="The class: a label or an index.")
 @click.option("--directions", type=click.IntRange(1, 100), default=6, show_default=True, help="Directions per layer.")
@@ -61,7 +88,8 @@ class _Bars:
 @click.option("-o", "--out", type=_FOLDER, required=True, help="The output folder.")
 @click.option(
     "--model",
-    help="A folder (./NAME) or a stored export; default: BCOS_SDK_MODEL, the last export, or cifar10_resnet18_w16.",
+    help="A folder (./NAME) or a stored export; default: BCOS_SDK_MODEL, the last export if it has layers, or "
+    f"{BUILTIN_MODEL}.",
 )
 @click.option("--resume", is_flag=True, help="Continue the search that was interrupted in OUT.")
 @click.option("--overwrite", is_flag=True, help="Replace the sheet in OUT.")
@@ -75,7 +103,7 @@ class _Bars:
 def concepts(
     ctx: click.Context,
     sources: tuple[str, ...],
-    layers: str,
+    layers: tuple[str, ...],
     target: str,
     directions: int,
     images: int,
@@ -108,7 +136,7 @@ def concepts(
     folder.check()
     from bcos_sdk import Client
 
-    chosen, reason = choose_model(model, builtin=BUILTIN_MODEL)
+    chosen, reason = choose_model(model, with_layers=True)
     opened = Client(
         chosen,
         device=device,
@@ -119,23 +147,34 @@ def concepts(
         **trust.arguments,
     )
     with opened as client:
-        label = check_arguments(client, split_list(layers), target_of(target, client.labels))
         count = count_of(len(found.images), "image")
         print_message(f"{client.manifest.model.name} ({reason}) on {client.device}, {count}")
+        _check_layers(client, layers)
+        label = check_arguments(client, layers, target_of(target, client.labels))
+        bars, printed = _Bars(), set[str]()
+
+        def report(failure: Failure) -> None:
+            if failure.source not in printed:
+                printed.add(failure.source)
+                bars.clear()
+                print_error(failure.code, failure.message)
+
+        for failure in found.failures:
+            report(failure)
         with folder:
-            bars = _Bars()
             try:
                 concepts = find_concepts(
                     client,
                     [image.path for image in found.images],
-                    layers=split_list(layers),
+                    layers=layers,
                     target=label,
                     directions=directions,
                     examples=images,
                     state_file=folder.state,
                     on_progress=bars,
+                    on_failure=report,
                 )
-            except InputError:
+            except (InputError, ImagesFailedError):
                 folder.state.unlink(missing_ok=True)  # continuing would end in the same way
                 raise
             except KeyboardInterrupt as interrupt:
@@ -145,13 +184,24 @@ def concepts(
             finally:
                 bars.end()
             concepts = concepts.model_copy(update={"failures": (*found.failures, *concepts.failures)})
-            finished = _draw(client, concepts, folder)
+            finished = _draw(client, concepts, folder, directions)
     for failure in finished.failures:
-        print_error(failure.code, failure.message)
+        report(failure)
     ctx.exit(ImagesFailedError.exit_code if finished.failures else 0)
 
 
-def _draw(client: Any, concepts: Concepts, folder: SheetFolder) -> Concepts:
+def _check_layers(client: Any, layers: tuple[str, ...]) -> None:
+    """Raise an error if the model has no inner layers at all: a hint says which built-in model has."""
+    if not client.manifest.layer_records:
+        raise UnknownLayerError(
+            f"{client.manifest.model.name} has no graphs of inner layers, got --layer {','.join(layers)}",
+            source=",".join(layers),
+            hint=f"Add --model {BUILTIN_MODEL}, which has layer1 to layer4, or export your model with --layers PATH,…: "
+            "`bcos-sdk layers MODEL` lists the paths.",
+        )
+
+
+def _draw(client: Any, concepts: Concepts, folder: SheetFolder, directions: int) -> Concepts:
     """Explain the examples, and write the sheet with the certificates of their explanations."""
     entries: list[dict[str, Any]] = []
     done: list[DrawnDirection] = []
@@ -176,11 +226,17 @@ def _draw(client: Any, concepts: Concepts, folder: SheetFolder) -> Concepts:
     title += count_of(concepts.images, "image")
     paths = folder.write(sheet, title, [*entries, *map(failure_entry, finished.failures)], finished)
     for layer in layers:
-        print_message(
-            f"{layer.layer}: {count_of(len(layer.concepts), 'direction')} from "
-            f"{count_of(layer.candidates, 'candidate')}, cosines at most {layer.cosine_limit:.2f}"
-        )
+        print_message(_summary(layer, directions))
     print_message(
         f"{count_of(concepts.predicted, 'image')} predicted as {concepts.label}; written to {paths[0].parent}"
     )
     return finished
+
+
+def _summary(layer: LayerConcepts, asked: int) -> str:
+    """How many directions were found from how many candidates; fewer than asked for if there are too few candidates."""
+    found, candidates = len(layer.concepts), count_of(layer.candidates, "candidate")
+    limit = f"cosines at most {layer.cosine_limit:.2f}"
+    if found < asked:
+        return f"{layer.layer}: {found} of {asked} asked for: the images gave {candidates}; {limit}"
+    return f"{layer.layer}: {count_of(found, 'direction')} from {candidates}, {limit}"

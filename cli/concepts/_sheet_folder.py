@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +24,10 @@ _PICTURE, _PAGE, _RECORD, _STATE = "sheet.png", "sheet.html", "sheet.json", ".co
 
 @dataclass
 class SheetFolder:
-    """`with SheetFolder(path, …) as folder:` the folder is locked. The record is written last."""
+    """`with SheetFolder(path, …) as folder:` the folder is locked. The record is written last.
+
+    Folders that were made here are removed at an error, unless something was written into them.
+    """
 
     path: Path
     resume: bool
@@ -31,6 +35,7 @@ class SheetFolder:
 
     def __post_init__(self) -> None:
         self._lock = FolderLock(self.path)
+        self._made: list[Path] = []
 
     @property
     def state(self) -> Path:
@@ -56,6 +61,7 @@ class SheetFolder:
 
     def __enter__(self) -> SheetFolder:
         try:
+            self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
             try:
@@ -73,7 +79,12 @@ class SheetFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._lock.release()
+        unused = error is not None and self._lock.is_alone
+        self._lock.release(remove=unused)
+        if unused:
+            with suppress(OSError):  # meanwhile another run may have begun
+                for folder in self._made:
+                    folder.rmdir()
 
     def write(
         self, sheet: Image.Image, title: str, entries: Iterable[dict[str, Any]], concepts: Concepts

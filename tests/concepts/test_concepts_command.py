@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
 from support.browsers import open_browser
+from support.bundles import copy_of, small_bundle
 
-from bcos_sdk.bundle import builtin_bundle
+from bcos_sdk.bundle import BUILTIN_MODEL, builtin_bundle
 from bcos_sdk.cli import main
 from bcos_sdk.concepts import Concepts
 
@@ -112,3 +114,57 @@ def test_an_interrupted_run_is_continued(tmp_path: Path, monkeypatch: pytest.Mon
     assert (out / "sheet.json").read_bytes() == (whole / "sheet.json").read_bytes()
     assert (out / "sheet.png").read_bytes() == (whole / "sheet.png").read_bytes()
     assert not list(out.glob(".concepts*"))
+
+
+def without_model(out: Path, *options: str) -> Result:
+    arguments = ["concepts", str(SAMPLES / "automobile-1.jpg"), "--layer", "layer3", "--class", "automobile"]
+    return CliRunner().invoke(main, [*arguments, "--device", "cpu", "--threads", "1", "-o", str(out), *options])
+
+
+def test_the_default_model_has_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "store"
+    monkeypatch.setenv("BCOS_SDK_STORE", str(store))
+    first = without_model(tmp_path / "first")
+    assert first.exit_code == 0, first.output
+    assert f"{BUILTIN_MODEL} (built in)" in first.output
+    assert "layer3: 1 of 6 asked for: the images gave 1 candidate" in first.output
+    copy_of(small_bundle(), store / "plain")
+    second = without_model(tmp_path / "second")
+    assert second.exit_code == 0, second.output
+    assert f"{BUILTIN_MODEL} (built in; the last export, plain, has no inner layers)" in second.output
+    shutil.copytree(builtin_bundle(), store / "mine")
+    (store / "mine" / "manifest.json").touch()
+    assert f"{BUILTIN_MODEL} (the last export)" in without_model(tmp_path / "third").output
+
+
+def test_a_chosen_model_without_layers_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BCOS_SDK_MODEL", str(small_bundle().path))
+    result = without_model(tmp_path / "out")
+    assert result.exit_code == 1
+    assert "small (BCOS_SDK_MODEL) on" in result.output
+    assert "error [unknown_layer]: small has no graphs of inner layers" in result.output
+    assert f"--model {BUILTIN_MODEL}" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_failed_images_are_named_if_nothing_is_found(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "out"
+    result = run(out, images=tmp_path / "nofolder")
+    assert result.exit_code == 5
+    assert "error [image_unreadable]" in result.output
+    assert "nofolder" in result.output
+    assert "error [images_failed]: the only image failed" in result.output
+    assert not out.parent.exists(), "a run without a result leaves no folder"
+    (tmp_path / "bad.png").write_text("no image")
+    result = run(out, str(SAMPLES / "automobile-1.jpg"), images=tmp_path / "bad.png", label="horse")
+    assert result.exit_code == 1
+    assert "bad.png is not an image" in result.output
+    assert "takes none of the images for 'horse', so no direction can be found: 1 searched, 1 failed" in result.output
+
+
+def test_wrong_arguments_say_what_is_known(tmp_path: Path) -> None:
+    assert "Did you mean horse?" in run(tmp_path / "out", label="horce").output
+    assert "The first labels are airplane" in run(tmp_path / "out", label="1024").output
+    nameless = run(tmp_path / "out", layer=" ,")
+    assert nameless.exit_code == 2
+    assert "names no layer: write for example --layer layer3" in nameless.output
