@@ -270,10 +270,13 @@ class UnknownLayerError(InputError):
     hint = None
 
     @classmethod
-    def among(cls, path: str, known: Sequence[str], advice: str) -> UnknownLayerError:
-        """The error for a name that is none of the known layers. The hint has the nearest of them."""
+    def among(cls, path: str, known: Sequence[str], advice: str, *, otherwise: str = "") -> UnknownLayerError:
+        """The error for a name that is none of the known layers.
+
+        The hint has the nearest of them, or `otherwise` if none is near, and the advice.
+        """
         near = get_close_matches(path, known, n=3, cutoff=0.4)
-        listed = f"Similar layers: {', '.join(near)}. " if near else ""
+        listed = f"Similar layers: {', '.join(near)}. " if near else otherwise
         return cls(f"there is no layer {shown(path)}", source=shown(path, quote=False), hint=f"{listed}{advice}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import click
@@ -93,11 +93,15 @@ def parse_sizes(ctx: click.Context, param: click.Parameter, text: str | None) ->
     return tuple(size for size in sizes if size is not None)
 
 
-def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table: one per row below a header, columns aligned."""
+def columns(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[str] = ()) -> list[str]:
+    """The lines of a table: one per row below a header, columns aligned. Those with the titles `right` end flush."""
     rows = [[plain(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in (header, *rows)]
+    adjust = [str.rjust if title in right else str.ljust for title in header]
+    lines = (
+        [fit(cell, width) for fit, cell, width in zip(adjust, line, widths, strict=True)] for line in (header, *rows)
+    )
+    return ["  ".join(line).rstrip() for line in lines]
 
 
 def pairs(rows: Sequence[tuple[str, str]]) -> list[str]:

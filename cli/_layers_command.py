@@ -11,9 +11,9 @@ import click
 
 from bcos_sdk.bundle import LayerRecord, find_folder, read_manifest
 from bcos_sdk.cli._common import channels_option, columns, json_option, output_name_option, parse_size, registry_option
-from bcos_sdk.cli._terminal import print_json, print_lines
+from bcos_sdk.cli._terminal import print_json, print_lines, print_message
 from bcos_sdk.cli.export import Choices, from_factory, from_registry, is_factory
-from bcos_sdk.registry import model_registry
+from bcos_sdk.registry import Registry, model_registry
 
 __all__ = ["layers"]
 
@@ -47,15 +47,20 @@ def layers(
       bcos-sdk layers my_package.networks:make --channels rgb --input-size 64
       bcos-sdk layers out/resnet50 --json
     """
-    is_network = is_factory(model) or model in model_registry(*registries)
+    registry = model_registry(*registries)
+    is_network = is_factory(model) or model in registry
     if not is_network and (input_size, channels, output_name) != (None, None, None):
         raise click.UsageError("--input-size, --channels and --output-name are for networks; a bundle has its own")
-    rows = _of_network(model, registries, input_size, channels, output_name) if is_network else _of_bundle(model)
+    if is_network:
+        rows = _of_network(model, registries, input_size, channels, output_name)
+    else:
+        rows = _of_bundle(model, registry)
     if as_json:
         print_json(json.dumps(rows, indent=2))
         return
     header = ("LAYER", "CLASS", "SHAPE", "KB", "COMPLETE", "COST")
-    print_lines(*columns(header, [_cells(row) for row in rows]))
+    if rows:
+        print_lines(*columns(header, [_cells(row) for row in rows], right=("KB", "COST")))
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -64,8 +69,15 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     return row["path"], row["class"], shape, f"{row['bytes'] / 1e3:,.0f}", "yes" if row["complete"] else "partial", cost
 
 
-def _of_bundle(model: str) -> list[dict[str, Any]]:
-    return [_row(one) for one in read_manifest(find_folder(model)).layer_records]
+def _of_bundle(model: str, registry: Registry) -> list[dict[str, Any]]:
+    manifest = read_manifest(find_folder(model, registry=registry))
+    if not manifest.layer_records:
+        name = manifest.model.name if manifest.model.name in registry else "MODEL"
+        print_message(
+            f"{model} has no inner layers. To add some, export the model again with --layers PATH,…: "
+            f"`bcos-sdk layers {name}` lists the paths of a network"
+        )
+    return [_row(one) for one in manifest.layer_records]
 
 
 def _row(record: LayerRecord) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from bcos_sdk.bundle import (
     stored_bundles,
 )
 from bcos_sdk.cli._common import columns, json_option, registry_option
-from bcos_sdk.cli._terminal import confirm, print_json, print_lines, print_message
+from bcos_sdk.cli._terminal import confirm, count_of, print_json, print_lines, print_message
 from bcos_sdk.errors import InputError, UnknownModelError
 from bcos_sdk.registry import model_registry
 
@@ -64,7 +64,7 @@ def list_exports(as_json: bool) -> None:
     for entry in found:
         if entry.problem:
             print_message(f"{entry.name}: {entry.problem}")
-    print_message(f"{len(found)} exports in {store_dir()}")
+    print_message(f"{count_of(len(found), 'export')} in {store_dir()}")
 
 
 @click.command()

@@ -43,7 +43,7 @@ from bcos_sdk.contract import (
     Probability,
 )
 from bcos_sdk.errors import ExportError
-from bcos_sdk.exporters.capture import map_shape
+from bcos_sdk.exporters.capture import check_named_layers, map_shape
 from bcos_sdk.exporters.compiler import Compiled, compile_module
 from bcos_sdk.exporters.layer_compiler import CompiledLayer, CompiledLayers, compile_layers
 from bcos_sdk.exporters.onnx import IR_VERSION, OPSET, WeightsFile, emit, find_refusals
@@ -149,6 +149,8 @@ def export(
         if expectation is not None:
             progress("comparing with the expected logits")
             expectation.check_module(module, spec, output)
+        if layers:
+            check_named_layers(module, spec.size, layers, channels=spec.depth, output=output)
         progress("capturing and transposing")
         compiled = compile_module(module, spec.size, channels=spec.depth, output=output, without=without)
         (classes,) = sample_shape(compiled.predict.results[0])

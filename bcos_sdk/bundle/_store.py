@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from difflib import get_close_matches
@@ -12,11 +13,12 @@ from pathlib import Path
 
 from bcos_sdk._paths import builtin_dir, store_dir
 from bcos_sdk._private_folders import check_store
+from bcos_sdk.bundle._builtin import BUILTIN_SHA256
 from bcos_sdk.bundle._bundle import Bundle
 from bcos_sdk.bundle._manifest import Manifest
 from bcos_sdk.bundle._open import MANIFEST, has_manifest, open_bundle, read_manifest
 from bcos_sdk.bundle._trust import Verification
-from bcos_sdk.errors import BundleError, InputError, OutputError
+from bcos_sdk.errors import BcosError, BundleError, InputError, OutputError
 
 __all__ = [
     "StoredBundle",
@@ -65,11 +67,12 @@ def is_name(model: str | os.PathLike[str]) -> bool:
     return isinstance(model, str) and _NAME.fullmatch(model) is not None
 
 
-def find_folder(model: str | os.PathLike[str]) -> Path:
+def find_folder(model: str | os.PathLike[str], *, registry: Iterable[str] | None = None) -> Path:
     """The folder of a bundle. A name is looked up in the store, then in the package, never in the current folder.
 
     Whoever may write to the current folder could otherwise replace a stored model. Raises an `UntrustedFolderError` if
-    other users can change the stored model.
+    other users can change the stored model. If there is no such model, the error has similar names of store, package
+    and `registry`, the models that can be exported by name (default: those of `model_registry()`).
     """
     path = Path(model)
     if not is_name(model):
@@ -78,7 +81,7 @@ def find_folder(model: str | os.PathLike[str]) -> Path:
         return check_store(path.name)
     if has_manifest(builtin_dir() / path):
         return builtin_dir() / path
-    raise _unknown(str(model))
+    raise _unknown(str(model), registry)
 
 
 def find_bundle(
@@ -139,18 +142,37 @@ def _entry(name: str) -> StoredBundle:
         return StoredBundle(name, path, written, size, None, error.message)
 
 
-def _unknown(name: str) -> BundleError:
+def _unknown(name: str, registry: Iterable[str] | None = None) -> BundleError:
     stored = stored_bundles()
-    near = get_close_matches(name, stored, n=3, cutoff=0.5)
-    known = f" The store has {', '.join(near or stored[:10])}." if stored else ""
     if has_manifest(Path(name)):
         return BundleError(
             f"there is no exported model {name!r} in the store",
             source=name,
-            hint=f"To use the bundle in the folder {name}, pass ./{name}.{known}",
+            hint=f"To use the bundle in the folder {name}, pass ./{name}.{_similar(name, stored)}",
         )
-    return BundleError(
-        f"there is no exported model {name!r}",
-        source=name,
-        hint=f"Export it with `bcos-sdk export {name}`, or pass the folder of a bundle.{known}",
-    )
+    exportable = _exportable() if registry is None else [*registry]
+    if name in exportable:
+        advice = f"Export it with `bcos-sdk export {name}`, or pass the folder of a bundle."
+    else:
+        near = _similar(name, [*stored, *BUILTIN_SHA256, *exportable])
+        advice = f"{near} `bcos-sdk models list` lists the exports, `bcos-sdk models` what can be exported.".lstrip()
+        if not near and stored:
+            advice = f"The store has {', '.join(stored[:10])}. {advice}"
+    return BundleError(f"there is no exported model {name!r}", source=name, hint=advice)
+
+
+def _similar(name: str, known: Iterable[str]) -> str:
+    """A question for the names that may have been meant, after a space; empty if none is similar."""
+    names = list(dict.fromkeys(known))
+    near = get_close_matches(name, names, n=3, cutoff=0.8) or get_close_matches(name, names, n=1)
+    return f" Did you mean {' or '.join(near)}?" if near else ""
+
+
+def _exportable() -> list[str]:
+    """The models of the registry; none if it cannot be read, which is no reason to hide that a model is missing."""
+    from bcos_sdk.registry import model_registry  # only for this error: the registry is not needed to run a bundle
+
+    try:
+        return [*model_registry()]
+    except BcosError:
+        return []

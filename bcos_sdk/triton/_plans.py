@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bcos_sdk.backends.tensorrt import choose_flavour, flavour_version, run_worker
 from bcos_sdk.contract import GraphPrecision
-from bcos_sdk.errors import EngineError, InputError
+from bcos_sdk.errors import DeviceUnavailableError, EngineError, InputError
 from bcos_sdk.triton._tensors import Tensor
 
 __all__ = ["build_plan", "check_plans", "profiles_of"]
@@ -21,7 +21,15 @@ Shapes = dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
 
 def check_plans(precision: GraphPrecision) -> str:
     """Return the version of TensorRT that builds plans here, or raise the reason why none can be built."""
-    if choose_flavour((), precision) != "tensorrt":
+    try:
+        flavour = choose_flavour((), precision)
+    except DeviceUnavailableError as error:
+        raise DeviceUnavailableError(
+            error.message,
+            hint="Run this on a machine with the GPU of the server (pip install 'bcos-sdk[trt]'), or choose flavour "
+            "onnxruntime: it is written without a GPU, and runs on the GPU of the server as well.",
+        ) from error
+    if flavour != "tensorrt":
         raise InputError(
             "Triton runs plans of TensorRT, and only TensorRT for RTX is installed here",
             source="flavour",

@@ -56,6 +56,13 @@ def _store_name(_ctx: click.Context, _param: click.Parameter, name: str | None) 
         raise click.BadParameter(_in_one_line(error)) from error
 
 
+def _layer_paths(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[str, ...]:
+    paths = split_list(text or "")
+    if text is not None and not paths:
+        raise click.BadParameter(f"{text!r} names no layer: `bcos-sdk layers MODEL` lists those that can be named")
+    return paths
+
+
 @click.command()
 @click.argument("model")
 @click.option("--weights", type=_FILE, help="A weights file; default: those of the registry.")
@@ -100,7 +107,10 @@ def _store_name(_ctx: click.Context, _param: click.Parameter, name: str | None) 
 )
 @output_name_option
 @click.option(
-    "--layers", metavar="PATH,...", help="Inner layers to explain as well, e.g. layer3: see `bcos-sdk layers MODEL`."
+    "--layers",
+    metavar="PATH,...",
+    callback=_layer_paths,
+    help="Inner layers to explain as well, e.g. layer3: see `bcos-sdk layers MODEL`.",
 )
 @click.option("--force", is_flag=True, help="Replace an existing bundle, and its models in --triton.")
 @click.option("--trt", is_flag=True, help="Also build TensorRT engines, for the GPU of this machine.")
@@ -136,7 +146,7 @@ def export(
     max_batch: int,
     precision: Literal["fp32", "fp16"],
     output_name: str | None,
-    layers: str | None,
+    layers: tuple[str, ...],
     force: bool,
     trt: bool,
     capabilities: str | None,
@@ -218,7 +228,7 @@ def export(
         precision=precision,
         output=output_name,
         expected=expectation,
-        layers=split_list(layers or ""),
+        layers=layers,
         more_sizes=input_sizes[1:],
         force=force,
         progress=progress,

@@ -45,8 +45,9 @@ def print_bundle(bundle: Bundle, bias_share: float, engines: list[tuple[str, Eng
     if bundle.manifest.float_layers:
         print_lines(f"In float32: {', '.join(bundle.manifest.float_layers)}")
     print_lines("", str(bundle.path))
+    width = max(18, *map(len, bundle.manifest.files))
     for file, record in bundle.manifest.files.items():
-        print_lines(f"  {file:<18} {record.size / 1e3:>10,.0f} kB")
+        print_lines(f"  {file:<{width}} {record.size / 1e3:>10,.0f} kB")
     if engines:
         titles = ["ENGINE", "MB", "SECONDS", "PEAK MB", "BUILT WITH"]
         print_lines("", *columns(titles, [*map(_engine_row, engines)]))
@@ -55,6 +56,9 @@ def print_bundle(bundle: Bundle, bias_share: float, engines: list[tuple[str, Eng
         print_lines(f"The engines were built but not run. Test them on the GPU with: {command}")
         print_lines("On another machine, or as another user, add --trust-engines.")
     print_lines("", "Next:", f"  bcos-sdk predict IMAGES --explain --report --model {name}")
+    if bundle.manifest.layer_records and bundle.manifest.map is None:
+        layers = ",".join(one.path for one in bundle.manifest.layer_records)
+        print_lines(f"  bcos-sdk concepts IMAGES --layer {layers} --class CLASS -o sheet --model {name}")
 
 
 def _compared(agreement: Agreement | None) -> set[Check]:

@@ -1,6 +1,6 @@
 """Capture: torch module → program. It runs torch.export and rewrites the result to the operators of the table."""
 
-from bcos_sdk.exporters.capture._capture import capture, nameable_layers
+from bcos_sdk.exporters.capture._capture import capture, check_named_layers, nameable_layers
 from bcos_sdk.exporters.capture._decompose import decomposed_operators
 from bcos_sdk.exporters.capture._explanation_mode import explanation_mode
 from bcos_sdk.exporters.capture._layers import LayerOutput, Taps
@@ -10,6 +10,7 @@ __all__ = [
     "LayerOutput",
     "Taps",
     "capture",
+    "check_named_layers",
     "decomposed_operators",
     "explanation_mode",
     "map_shape",

@@ -26,7 +26,7 @@ from bcos_sdk.exporters.capture._tracing import run_module, traced
 from bcos_sdk.exporters.operators import BATCH_RULES, batch_of_foreign
 from bcos_sdk.exporters.program import Program, path_of
 
-__all__ = ["capture", "nameable_layers"]
+__all__ = ["capture", "check_named_layers", "nameable_layers"]
 
 _SAME = 1e-3
 """Largest difference between the results of an image alone and in a batch, relative to the largest result."""
@@ -118,6 +118,18 @@ def nameable_layers(
     """The layers of the module that `capture(layers=…)` accepts, in the order of the computation."""
     images = _checked_images(module, size, channels, output)
     return [one for one in find_layers(module, images[:1], output).values() if one.problem is None]
+
+
+def check_named_layers(
+    module: nn.Module,
+    size: tuple[int, int],
+    layers: Sequence[str],
+    *,
+    channels: int = CHANNELS,
+    output: str | None = None,
+) -> None:
+    """Raise the error of `capture(layers=…)` if one of the names is wrong. This takes three runs, and no capture."""
+    check_layers(module, _checked_images(module, size, channels, output)[:1], layers, output)
 
 
 def _checked_images(module: nn.Module, size: tuple[int, int], channels: int, output: str | None) -> Tensor:

@@ -22,6 +22,7 @@ __all__ = ["LayerOutput", "Taps", "check_layers", "find_layers"]
 
 _MOST_AXES = 3
 """A feature map has channels, height and width."""
+_MOST_LISTED = 12
 _ADVICE = "`bcos-sdk layers MODEL` lists the layers that can be named."
 
 
@@ -86,13 +87,24 @@ def check_layers(module: nn.Module, image: Tensor, layers: Sequence[str], output
             raise UnknownLayerError(f"layer {path!r} is named twice", source=path, hint="Name each layer once.")
         if path not in found:
             known = [one.path for one in found.values() if one.problem is None]
-            raise UnknownLayerError.among(path, known, _ADVICE)
+            outermost = ", ".join(_outermost(known)[:_MOST_LISTED])
+            otherwise = f"The outermost layers are {outermost}. " if outermost else ""
+            raise UnknownLayerError.among(path, known, _ADVICE, otherwise=otherwise)
         if (problem := found[path].problem) is not None:
             raise UnknownLayerError(
                 f"layer {path!r} cannot be explained: {problem}",
                 source=path,
                 hint=_ADVICE,
             )
+
+
+def _outermost(paths: Sequence[str]) -> list[str]:
+    """The paths with the fewest parts, of at least two layers if there are as many: a wrapper has one child."""
+    for parts in range(1, max((path.count(".") for path in paths), default=0) + 2):
+        found = [path for path in paths if path.count(".") < parts]
+        if len(found) >= min(2, len(paths)):
+            return found
+    return list(paths)
 
 
 def _described(result: Any) -> Any:

@@ -184,8 +184,12 @@ def test_plans_that_cannot_be_built_leave_nothing(
 
 
 def test_without_a_gpu_no_plan_is_built(tmp_path: Path) -> None:
-    with pytest.raises(DeviceUnavailableError, match="on the GPU that runs"):
+    with pytest.raises(DeviceUnavailableError, match="on the GPU that runs") as failure:
         write_repository(small_bundle(), tmp_path / "models", RepositorySettings(flavour="tensorrt"))
+    hint = failure.value.hint or ""
+    assert "flavour onnxruntime" in hint
+    assert "compute-capability" not in hint
+    assert "trt-rtx" not in hint
     assert not any(tmp_path.iterdir())
 
 
