@@ -9,6 +9,7 @@ from types import TracebackType
 import click
 
 from bcos_sdk._plain_text import plain, plain_json, plain_lines
+from bcos_sdk.cli._hints import hint_here
 
 __all__ = [
     "PlainFormatter",
@@ -47,9 +48,9 @@ def print_message(text: str, *, label: str = "", colour: str | None = None) -> N
 
 
 def print_error(code: str, message: str, hint: str | None = None) -> None:
-    """Print an error to stderr: its message, and what to do in a line below."""
+    """Print an error to stderr: its message, and what to do in a line below, in the words of the command line."""
     _to_stderr(f"[{plain(code)}]: {plain_lines(message)}", "error", "red")
-    if hint:
+    if hint := hint_here(hint):
         click.echo(plain_lines(hint), err=True)
 
 

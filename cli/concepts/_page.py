@@ -6,6 +6,7 @@ from pathlib import PurePath
 from typing import Any
 
 from bcos_sdk.bundle import Manifest
+from bcos_sdk.cli._hints import hint_here
 from bcos_sdk.cli._terminal import count_of
 from bcos_sdk.cli.predict import drawn_entry, image_entry
 from bcos_sdk.concepts import DrawnDirection
@@ -41,7 +42,7 @@ def failure_entry(failure: Failure) -> dict[str, Any]:
     return {
         "name": PurePath(failure.source).name,
         "source": failure.source,
-        "error": {"code": failure.code, "message": failure.message, "hint": failure.hint},
+        "error": {"code": failure.code, "message": failure.message, "hint": hint_here(failure.hint)},
     }
 
 

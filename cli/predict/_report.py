@@ -13,6 +13,7 @@ from PIL import Image
 from bcos_sdk._files import atomic_write
 from bcos_sdk._plain_text import plain
 from bcos_sdk.bundle import Manifest
+from bcos_sdk.cli._hints import hint_here
 from bcos_sdk.cli._page import content_security_policy, plain_texts, report_template
 from bcos_sdk.cli.predict._drawings import Artist
 from bcos_sdk.errors import BcosError
@@ -30,7 +31,8 @@ _DIFFERENCE = "Difference"
 def report_entry(path: Path, result: Prediction | Explained | Failure, artist: Artist) -> dict[str, Any]:
     """Return the data of one image for the page: its pictures, each with the class that is drawn, and its classes."""
     if isinstance(result, Failure):
-        return {"source": result.source, "error": {"code": result.code, "message": result.message, "hint": result.hint}}
+        error = {"code": result.code, "message": result.message, "hint": hint_here(result.hint)}
+        return {"source": result.source, "error": error}
     if isinstance(result, Prediction):
         return {"source": result.source, "error": {"code": "not_explained", "message": "no explanation", "hint": None}}
     try:

@@ -45,7 +45,7 @@ class Address:
         if not parts.hostname or port == 0 or any(char.isspace() for char in text):
             raise _wrong(text, "it has no host, or a host or port that cannot exist")
         if parts.username is not None or parts.password is not None:
-            raise _wrong(text, "it has a user; pass Remote(token=…) for a bearer token")
+            raise _wrong(text, "it has a user", " Pass Remote(token=…) for a bearer token.")
         if parts.query or parts.fragment:
             raise _wrong(text, "it has a query or a fragment")
         *prefix, model = parts.path.rstrip("/").split("/")
@@ -76,6 +76,6 @@ class Address:
         return f"{self.scheme}://{self.server}{self.prefix}/{quote(self.model, safe='')}"
 
 
-def _wrong(text: str, reason: str) -> InputError:
+def _wrong(text: str, reason: str, more: str = "") -> InputError:
     without_user = re.sub(r"//[^/@]*@", "//…@", text)
-    return InputError(f"{shown(without_user)} is no address of a model: {reason}", source="model", hint=_FORM)
+    return InputError(f"{shown(without_user)} is no address of a model: {reason}", source="model", hint=_FORM + more)

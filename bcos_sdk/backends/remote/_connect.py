@@ -54,7 +54,7 @@ def connect(
         raise InputError(
             "a server does not send the signature of its bundle",
             source="verify",
-            hint="Pass Remote(bundle=…) with the signed bundle, or sha256.",
+            hint="Pass Remote(bundle=…) with the signed bundle, or its SHA-256 instead of the signer.",
         )
     if remote.token is not None and not parsed.is_encrypted and parsed.host not in _LOOPBACK:
         log.warning("the token for %s is sent without encryption: use https or grpcs", parsed)
