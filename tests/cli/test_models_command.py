@@ -206,6 +206,11 @@ def test_an_empty_store_is_an_empty_list(tmp_path: Path, monkeypatch: pytest.Mon
     assert json.loads(run("models", "list", "--json").stdout) == []
 
 
+def test_one_export_is_counted_as_one(store: Path) -> None:
+    assert run("models", "remove", "nameless", "damaged", "--yes").exit_code == 0
+    assert f"1 export in {store}" in run("models", "list").stderr
+
+
 def test_exports_are_removed_after_a_question(store: Path) -> None:
     asked = CliRunner().invoke(main, ["models", "remove", "resnet18"], input="n\n")
     assert asked.exit_code == 1
