@@ -12,8 +12,8 @@ from PIL import Image
 from torch import Tensor
 from training import with_complement
 
-HELD_OUT_EVERY = 3
-"""Lines 1, 4, 7, … of the official test.txt are held out: 1,223 images. All other images are for training."""
+from bcos_sdk.evaluation.datasets import HELD_OUT, pets_split
+
 CATS = 12
 
 
@@ -44,26 +44,11 @@ def breeds(names: list[str]) -> list[str]:
 
 
 def split_names(annotations: Path) -> tuple[list[str], list[str]]:
-    """Return the names of the training images and of the held-out images."""
-    trainval, test = (
-        [line.split()[0] for line in (annotations / name).read_text("utf-8").splitlines() if line.strip()]
-        for name in ("trainval.txt", "test.txt")
+    """Return the names of the training images and of the held-out images, as `bcos-sdk evaluate --split held-out`."""
+    trainval, test, held_out = (
+        [name for name, _ in pets_split(annotations, split)] for split in ("trainval", "test", HELD_OUT)
     )
-    held_out = test[::HELD_OUT_EVERY]
     return sorted(set(trainval + test) - set(held_out)), held_out
-
-
-def lay_out_held_out(data: Path, folder: Path) -> None:
-    """Write a data set of the held-out photographs alone, as links, for `bcos-sdk evaluate`."""
-    names = set(split_names(data / "annotations")[1])
-    (folder / "annotations").mkdir(parents=True, exist_ok=True)
-    lines = (data / "annotations" / "test.txt").read_text("utf-8").splitlines(keepends=True)
-    chosen = "".join(line for line in lines if line.split()[0] in names)
-    for file in ("list.txt", "test.txt"):
-        (folder / "annotations" / file).write_text(chosen, "utf-8")
-    for link, target in (("images", "images"), ("annotations/trimaps", "annotations/trimaps")):
-        if not (folder / link).is_symlink():
-            (folder / link).symlink_to((data / target).resolve(), target_is_directory=True)
 
 
 def decode(data: Path, cache: Path) -> tuple[Photographs, Photographs]:

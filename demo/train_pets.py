@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from pets import CATS, Photographs, batch, centre_crop, decode, lay_out_held_out
+from pets import CATS, Photographs, batch, centre_crop, decode
 from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 from training import (
@@ -190,7 +190,6 @@ def main(data: Path, out: Path, workers: int, **settings: Any) -> None:
     """Train a B-cos network on Oxford-IIIT Pet and write weights.safetensors and training.json to the folder."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "rendezvous").unlink(missing_ok=True)
-    lay_out_held_out(data, out / "held_out")
     decode(data, out / "cache")
     spawn(run_worker, (workers, data, out, settings), workers)  # type: ignore[no-untyped-call]
 

@@ -1,6 +1,6 @@
 """The bundle: a folder with ONNX graphs, weights, golden record, and a manifest with the hash of every file."""
 
-from bcos_sdk.bundle._builtin import BUILTIN_MODEL, BUILTIN_SHA256, DEFAULT_MODEL, builtin_bundle
+from bcos_sdk.bundle._builtin import BUILTIN_MODEL, BUILTIN_SHA256, DEFAULT_MODEL, PETS_MODEL, builtin_bundle
 from bcos_sdk.bundle._bundle import Bundle, InputShapes
 from bcos_sdk.bundle._contents import release_pages
 from bcos_sdk.bundle._external_data import external_tensors, move_external_data
@@ -46,6 +46,7 @@ __all__ = [
     "MOST_CLASSES",
     "MOST_LAYERS",
     "MOST_SIZES",
+    "PETS_MODEL",
     "SCHEMA_VERSION",
     "SIGNATURE",
     "Bundle",

@@ -6,12 +6,13 @@ from pathlib import Path
 
 from bcos_sdk._paths import builtin_dir
 
-__all__ = ["BUILTIN_MODEL", "BUILTIN_SHA256", "DEFAULT_MODEL", "builtin_bundle"]
+__all__ = ["BUILTIN_MODEL", "BUILTIN_SHA256", "DEFAULT_MODEL", "PETS_MODEL", "builtin_bundle"]
 
 BUILTIN_MODEL = "cifar10_resnet18_w16"
 """The small one, of 32×32 pixels: it has the graphs of inner layers, and is what tests and `doctor` measure."""
 
 PETS_MODEL = "pets37_resnet18_w32"
+"""The one of photographs: 37 breeds of cats and dogs."""
 
 DEFAULT_MODEL = PETS_MODEL
 """What `predict` and `serve` use if nothing else is named: 192×192 pixels, in fp16, without graphs of inner layers."""

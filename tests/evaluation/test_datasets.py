@@ -166,6 +166,52 @@ def test_pets_by_species(tmp_path: Path) -> None:
     assert [one.label for one in samples] == [1, 0]
 
 
+def many_pets(folder: Path) -> Path:
+    """Seven photographs of beagles in test.txt, two in trainval.txt."""
+    pets(folder)
+    test, trainval = [f"beagle_{at} 5 2 1" for at in range(7)], ["beagle_8 5 2 1", "beagle_9 5 2 1"]
+    for name, rows in (("list", [*test, *trainval]), ("test", test), ("trainval", trainval)):
+        (folder / "annotations" / f"{name}.txt").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+def test_pets_that_the_built_in_model_has_not_seen(tmp_path: Path) -> None:
+    data = open_dataset(many_pets(tmp_path), ("beagle dog",), split="held-out")
+    assert [one.name for one in data.samples] == ["beagle_0", "beagle_3", "beagle_6"]
+    assert data.layout == "Oxford-IIIT Pet, held-out"
+    assert data.training_notes("pets37_resnet18_w32") == ()
+
+
+@pytest.mark.parametrize(("split", "seen", "images"), [(None, 4, 7), ("trainval", 2, 2), ("list", 6, 9)])
+def test_training_data_of_the_built_in_model_is_noted(
+    tmp_path: Path, split: str | None, seen: int, images: int
+) -> None:
+    data = open_dataset(many_pets(tmp_path), ("beagle dog",), split=split)
+    (note,) = data.training_notes("mine", "pets37_resnet18_w32", "pets37_resnet18_w32")
+    assert f"was trained on {seen} of these {images} images" in note
+    assert "--split held-out" in note
+    assert data.training_notes("mine") == ()
+
+
+def test_training_batches_of_cifar10_are_noted(tmp_path: Path) -> None:
+    classes, rows = cifar_rows()
+    content = b"".join(bytes([label]) + row.tobytes() for label, row in zip(classes, rows, strict=True))
+    for name in ("data_batch_1.bin", "test_batch.bin"):
+        (tmp_path / name).write_bytes(content)
+    (note,) = open_dataset(tmp_path / "data_batch_1.bin", CIFAR).training_notes("cifar10_resnet18_w16")
+    assert "was trained on 6 of these 6 images" in note
+    assert open_dataset(tmp_path, CIFAR).training_notes("cifar10_resnet18_w16") == ()
+
+
+def test_only_pets_have_splits(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="'foo'"):
+        open_dataset(pets(tmp_path / "pets"), ("beagle",), split="foo")
+    picture(tmp_path / "data" / "lynx" / "a.png")
+    for split in ("foo", "test"):
+        with pytest.raises(InputError, match="is class folders, which has no splits"):
+            open_dataset(tmp_path / "data", LABELS, split=split)
+
+
 def test_the_fingerprint_changes_with_files_and_labels(tmp_path: Path) -> None:
     path = picture(tmp_path / "lynx" / "a.png")
     before = open_dataset(tmp_path, LABELS).fingerprint

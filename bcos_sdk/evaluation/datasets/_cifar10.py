@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bcos_sdk._untrusted import read_bounded, typed_errors
+from bcos_sdk.bundle import BUILTIN_MODEL
 from bcos_sdk.errors import InputError
 from bcos_sdk.evaluation.datasets._dataset import Dataset, LabelMatcher, Sample
 
@@ -39,7 +40,8 @@ def read_cifar10(folder: Path, labels: Sequence[str]) -> Dataset:
     samples = [
         Sample(f"{file.name}/{index:05}", of_model[NAMES[int(one)]], images[index]) for index, one in enumerate(classes)
     ]
-    return Dataset("CIFAR-10", tuple(samples))
+    seen = len(samples) if file.name.startswith("data_batch") else 0
+    return Dataset("CIFAR-10", tuple(samples), trained_on={BUILTIN_MODEL: seen})
 
 
 def _from_binary(contents: bytes) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:

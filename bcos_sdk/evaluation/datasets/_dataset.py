@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +38,8 @@ class Dataset:
     samples: tuple[Sample, ...]
     notes: tuple[str, ...] = ()
     """What was assumed where the files leave a choice."""
+    trained_on: Mapping[str, int] = field(default_factory=dict)
+    """How many of the images a built-in model was trained on, by its name."""
 
     def __post_init__(self) -> None:
         if len({sample.name for sample in self.samples}) != len(self.samples):
@@ -46,6 +48,16 @@ class Dataset:
     @property
     def has_masks(self) -> bool:
         return any(sample.mask is not None for sample in self.samples)
+
+    def training_notes(self, *models: str) -> tuple[str, ...]:
+        """A warning for each of the models that was trained on some of the images."""
+        advice = " Use --split held-out." if self.layout.startswith("Oxford") else ""
+        return tuple(
+            f"{model} was trained on {self.trained_on[model]:,} of these {len(self.samples):,} images: its figures are "
+            f"too high.{advice}"
+            for model in dict.fromkeys(models)
+            if self.trained_on.get(model)
+        )
 
     @property
     def fingerprint(self) -> str:

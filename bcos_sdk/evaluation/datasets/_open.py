@@ -20,8 +20,11 @@ LAYOUTS = (
 )
 
 
-def open_dataset(path: Path, labels: Sequence[str], *, masks: Path | None = None, split: str = "test") -> Dataset:
-    """The labelled images at `path` for a model with these labels. `split` is that of Oxford-IIIT Pet."""
+def open_dataset(path: Path, labels: Sequence[str], *, masks: Path | None = None, split: str | None = None) -> Dataset:
+    """The labelled images at `path` for a model with these labels.
+
+    `split` is that of Oxford-IIIT Pet: test (the default), trainval, list, or held-out. Other data sets have none.
+    """
     try:
         dataset = _read(path, labels, masks, split)
     except OSError as error:
@@ -31,9 +34,22 @@ def open_dataset(path: Path, labels: Sequence[str], *, masks: Path | None = None
     return dataset
 
 
-def _read(path: Path, labels: Sequence[str], masks: Path | None, split: str) -> Dataset:
+def _read(path: Path, labels: Sequence[str], masks: Path | None, split: str | None) -> Dataset:
+    if is_pets(path):
+        return read_pets(path, labels, split or "test")
+    dataset = _without_splits(path, labels, masks)
+    if split is not None:
+        raise InputError(
+            f"the split {split!r} was asked for, but {path} is {dataset.layout}, which has no splits",
+            source=str(path),
+            hint="Only Oxford-IIIT Pet (images/ and annotations/) has splits: leave --split out.",
+        )
+    return dataset
+
+
+def _without_splits(path: Path, labels: Sequence[str], masks: Path | None) -> Dataset:
     if path.suffix.lower() in (".csv", ".txt") and not path.is_dir():
         return read_csv_list(path, labels, masks)
     if path.suffix == ".bin" or (path / BINARY).is_file() or (path / PYTHON).is_file():
         return read_cifar10(path, labels)
-    return read_pets(path, labels, split) if is_pets(path) else read_class_folders(path, labels, masks)
+    return read_class_folders(path, labels, masks)
