@@ -99,10 +99,11 @@ def page(result: Evaluation, halves: Evaluation, pets: Evaluation, side: int = 9
             "–" if one["name"] == "ours" else f"{100 * one['ours']:.1f}",
             str(one["grids"]),
             f"{one['milliseconds']:.0f}",
+            (one["equals"] or "–").partition(",")[0],
         )
         for one in methods
     ]
-    header = ("method", "score %", "not smoothed %", "ours %", "grids", "ms")
+    header = ("method", "score %", "not smoothed %", "ours %", "grids", "ms", "equals")
     return TEXT.format(
         figures=_markdown(("figure", "value", "images or grids"), figure_rows(result)),
         grids=result.model.figures["localisation"].items,

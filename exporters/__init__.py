@@ -16,8 +16,17 @@ from bcos_sdk._extras import require
 
 require("torch", "onnx", "onnxruntime", purpose="Exporting")
 
-from bcos_sdk.exporters._export import export  # noqa: E402
+from bcos_sdk.exporters._export import export, hash_of_weights  # noqa: E402
 from bcos_sdk.exporters.layer_list import ListedLayer, list_layers  # noqa: E402
 from bcos_sdk.exporters.verify import Agreement, Expectation, parity_table, read_expectation  # noqa: E402
 
-__all__ = ["Agreement", "Expectation", "ListedLayer", "export", "list_layers", "parity_table", "read_expectation"]
+__all__ = [
+    "Agreement",
+    "Expectation",
+    "ListedLayer",
+    "export",
+    "hash_of_weights",
+    "list_layers",
+    "parity_table",
+    "read_expectation",
+]

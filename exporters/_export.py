@@ -61,7 +61,7 @@ from bcos_sdk.exporters.verify import (
     sessions_end,
 )
 
-__all__ = ["export"]
+__all__ = ["export", "hash_of_weights"]
 
 PREDICT, EXPLAIN, EXPLAIN_ROWS = "predict.onnx", "explain.onnx", "explain_rows.onnx"
 FEATURES, RELAY, RELAY_ROWS = "features.onnx", "relay.onnx", "relay_rows.onnx"
@@ -198,7 +198,7 @@ def export(
                 model=ModelRecord(
                     name=name or type(module).__name__,
                     module=_class_name(module),
-                    weights_sha256=_hash_of_weights(module),
+                    weights_sha256=hash_of_weights(module),
                 ),
                 input=spec,
                 classes=classes,
@@ -390,7 +390,8 @@ def _class_name(module: nn.Module) -> str:
     return f"{type(module).__module__}.{type(module).__qualname__}"
 
 
-def _hash_of_weights(module: nn.Module) -> str:
+def hash_of_weights(module: nn.Module) -> str:
+    """The SHA-256 of the state dict: names, types, shapes and values. It is `weights_sha256` of the manifest."""
     digest = hashlib.sha256()
     for key, value in sorted(module.state_dict().items()):
         digest.update(f"{key} {value.dtype} {list(value.shape)}".encode())

@@ -16,6 +16,7 @@ from bcos_sdk.evaluation._subject import Subject
 from bcos_sdk.evaluation.against import METHOD_NAMES, compare_methods, open_network
 from bcos_sdk.evaluation.comparison import Difference
 from bcos_sdk.evaluation.datasets import LAYOUTS, Dataset, Sample, open_dataset
+from bcos_sdk.evaluation.own_network import WeightsChoice, open_own_network
 
 __all__ = [
     "LAYOUTS",
@@ -38,11 +39,13 @@ __all__ = [
     "Settings",
     "Spread",
     "Subject",
+    "WeightsChoice",
     "WindowMaps",
     "check_masks",
     "compare_methods",
     "evaluation_of",
     "open_dataset",
     "open_network",
+    "open_own_network",
     "spread",
 ]

@@ -64,10 +64,10 @@ def evaluation_of(run: Run, other: Run | None = None, against: dict[str, Any] | 
     return Evaluation(
         layout=run.dataset.layout,
         images=len(run.dataset.samples),
-        notes=run.dataset.notes,
+        notes=(*run.dataset.notes, *run.notes),
         settings=run.settings,
         smooth=run.smooth,
-        grid_mode=None if run.grid_maps is None else run.grid_maps.mode,
+        grid_mode=run.maps.mode if "localisation" in run.items else None,
         model=_evaluated(run),
         other=None if other is None else _evaluated(other),
         differences=tuple(differences),

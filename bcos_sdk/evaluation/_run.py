@@ -69,14 +69,20 @@ class Run:
     subject: Subject
     dataset: Dataset
     settings: Settings
-    grid_maps: GridMaps | None = None
+    grid_maps: GridMaps | Callable[[], GridMaps] | None = None
+    """How grids are explained. A function is called when it is known that there are grids."""
     record: Record = field(default_factory=Memory)
     show: ShowProgress = _silent
+    skip_without_grids: bool = False
+    """Leave localisation out, with a note, if the images are not enough for a grid. Otherwise this is an error."""
     other: Subject | None = None
     """Stability also compares with the maps of this model or device."""
     of: Run | None = None
     items: dict[MeasureName, list[Item]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """What was not measured, and why."""
     _grids: list[Grid] | None = None
+    _maps: GridMaps | None = None
 
     def finish(self) -> None:
         """Measure everything that the settings name."""
@@ -90,7 +96,8 @@ class Run:
         }
         check_masks(self.dataset, self.settings)
         for name in self.settings.measures:
-            self.items[name] = steps[name]()
+            if name != "localisation" or self._has_grids():
+                self.items[name] = steps[name]()
 
     def figures(self) -> dict[MeasureName, Figures]:
         """The figures of every measure that has at least one item with scores."""
@@ -120,6 +127,24 @@ class Run:
             self._grids = choose_grids(self.items["accuracy"], one.grids, one.cells, one.seed)
         return self._grids
 
+    def _has_grids(self) -> bool:
+        try:
+            return bool(self.grids)
+        except InputError as error:
+            if not self.skip_without_grids:
+                raise
+            if self.of is None:
+                self.notes.append(f"localisation was not measured: {error.message}")
+            return False
+
+    @property
+    def maps(self) -> GridMaps:
+        """How grids are explained."""
+        if self._maps is None:
+            assert self.grid_maps is not None, "localisation needs `grid_maps`"
+            self._maps = self.grid_maps() if callable(self.grid_maps) else self.grid_maps
+        return self._maps
+
     @property
     def smooth(self) -> int:
         side = min(self.subject.client.manifest.input.size)
@@ -130,14 +155,13 @@ class Run:
         return self.each("accuracy", samples, lambda rest: accuracy.classify(self.subject, rest))
 
     def _localisation(self) -> list[Item]:
-        maps = self.grid_maps
-        assert maps is not None, "localisation needs `grid_maps`"
-        samples, top = self.dataset.samples, self.settings.quantile
+        samples, top, grids, maps = self.dataset.samples, self.settings.quantile, self.grids, self.maps
+        key = "localisation" if maps.mode == "network" else f"localisation by {maps.mode}"  # --resume must not mix them
 
         def play(rest: Sequence[Grid]) -> Iterator[Item]:
             return localisation.play(self.subject, samples, rest, maps, smooth=self.smooth, top=top)
 
-        return self.each("localisation", self.grids, play)
+        return self.each(key, grids, play)
 
     def _masks(self) -> list[Item]:
         samples = self._chosen(lambda sample: sample.mask is not None)

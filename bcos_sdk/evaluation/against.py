@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bcos_sdk._extras import require
-from bcos_sdk.errors import InputError
 from bcos_sdk.evaluation._items import Item, spread
 from bcos_sdk.evaluation._run import Run
+from bcos_sdk.evaluation._subject import Subject
+from bcos_sdk.evaluation.datasets import Sample
 from bcos_sdk.evaluation.grids import Grid, assemble
 from bcos_sdk.evaluation.localisation import score_grid
+from bcos_sdk.evaluation.own_network import WeightsChoice, open_own_network
 from bcos_sdk.images import encode
 
 if TYPE_CHECKING:
@@ -22,32 +24,16 @@ if TYPE_CHECKING:
 __all__ = ["METHOD_NAMES", "compare_methods", "open_network"]
 
 METHOD_NAMES = ("intgrad", "ixg", "gradcam", "deeplift", "guided", "lime", "occlusion")
-_AGREEMENT = 1e-3
 _TIMED = 5
 
 
-def open_network(run: Run) -> PostHoc:
-    """The network of the bundle in torch. An `InputError` if its logits are not those of the bundle."""
+def open_network(subject: Subject, samples: Sequence[Sample], choice: WeightsChoice | None = None) -> PostHoc:
+    """The network of the bundle in torch. An `InputError` if weights or logits are not those of the bundle."""
     require("torch", "captum", purpose="Comparing with post-hoc methods")
-    import torch
-
     from bcos_sdk.evaluation.posthoc import PostHoc
-    from bcos_sdk.weights import load_model
 
-    client = run.subject.client
-    network = load_model(client.manifest.model.name)
-    encoded = client_input = encode(run.subject.pixels(run.dataset.samples[run.grids[0].cells[0]]))
-    (prediction,) = client.predict(client_input, top_k=len(client.labels))
-    with torch.no_grad():
-        logits = network(torch.from_numpy(encoded)[None])[0]
-    worst = max(abs(one.logit - float(logits[one.index])) for one in prediction.classes)
-    if worst > _AGREEMENT * max(1.0, float(logits.abs().max())) and client.manifest.precision == "fp32":
-        raise InputError(
-            f"the weights that the registry has for {client.manifest.model.name} are not those of the bundle: their "
-            f"logits differ by {worst:.2g}",
-            source=client.manifest.model.name,
-            hint="Name your own weights in a registry file, see BCOS_SDK_REGISTRY.",
-        )
+    client = subject.client
+    network = open_own_network(subject, samples, choice)
     return PostHoc(network, side=min(client.manifest.input.size), classes=len(client.labels))
 
 
@@ -87,12 +73,11 @@ def _explained(run: Run, network: PostHoc, name: str, grids: Sequence[Grid], smo
 
 def _own_milliseconds(run: Run) -> float:
     """The median time of one of our explanations on a whole grid, all its classes in one call."""
-    assert run.grid_maps is not None
     times = []
     for grid in run.grids[: _TIMED + 1]:
         pixels = assemble([run.subject.pixels(run.dataset.samples[cell]) for cell in grid.cells], run.settings.cells)
         began = time.perf_counter()
-        run.grid_maps.explain(pixels, grid.classes)
+        run.maps.explain(pixels, grid.classes)
         times.append((time.perf_counter() - began) / len(grid.classes))
     return float(1000 * np.median(times[1:] or times))
 

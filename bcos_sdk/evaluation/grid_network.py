@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bcos_sdk._extras import is_installed
+from bcos_sdk._private_folders import private_cache
 from bcos_sdk.bundle import Bundle, Manifest, open_bundle
 from bcos_sdk.contract import InputSpec
-from bcos_sdk.errors import BundleError, InputError
-from bcos_sdk.registry import model_registry
+from bcos_sdk.errors import BcosError, BundleError, InputError
+from bcos_sdk.registry import ModelSpec
 
-__all__ = ["can_be_exported", "check_grid_bundle", "export_at_grid_size", "grid_size"]
+if TYPE_CHECKING:
+    from torch import nn
 
+__all__ = ["check_any_size", "check_grid_bundle", "export_at_grid_size", "grid_size"]
+
+_CACHE = "grid-networks"
 _ADVICE = "Export the model with this input size and pass --grid-model, or use --grid-mode windows."
 
 
@@ -21,13 +27,14 @@ def grid_size(manifest: Manifest, n: int) -> tuple[int, int]:
     return n * height, n * width
 
 
-def can_be_exported(manifest: Manifest) -> bool:
-    """Whether torch is installed, and the registry has weights for a network without a fixed input size."""
-    known = manifest.model.name in model_registry()
-    if not known or not is_installed("torch") or not is_installed("onnx"):
-        return False
-    spec = model_registry().find(manifest.model.name)
-    return spec.architecture.family != "vit"
+def check_any_size(spec: ModelSpec) -> None:
+    """Raise an `InputError` if the network has a fixed input size."""
+    if spec.architecture.family == "vit":
+        raise InputError(
+            f"{spec.name} is a vision transformer: its input has a fixed size",
+            source=spec.name,
+            hint="Use --grid-mode windows.",
+        )
 
 
 def check_grid_bundle(bundle: Manifest, manifest: Manifest, n: int) -> None:
@@ -45,26 +52,31 @@ def check_grid_bundle(bundle: Manifest, manifest: Manifest, n: int) -> None:
 
 
 def export_at_grid_size(
-    manifest: Manifest, n: int, folder: Path, progress: Callable[[str], None] = lambda _stage: None
+    manifest: Manifest, n: int, open_network: Callable[[], nn.Module], progress: Callable[[str], None] = lambda _: None
 ) -> Bundle:
-    """Export the registry's network and weights with an input of n times the size to `folder`, or open it there."""
-    if folder.exists():
-        bundle = open_bundle(folder)
-        check_grid_bundle(bundle.manifest, manifest, n)
-        return bundle
-    if not can_be_exported(manifest):
-        raise InputError(
-            f"{manifest.model.name} cannot be exported at another input size here: it is not in the registry, is a "
-            "vision transformer, or torch is not installed",
-            source=manifest.model.name,
-            hint=_ADVICE,
-        )
+    """Export the network of a bundle with an input of n times its size, once: the cache keeps the result.
+
+    `open_network` is called only if the cache has no result. It returns the network of this manifest.
+    """
+    from filelock import FileLock
+
+    folder = private_cache(_CACHE) / f"{manifest.digest[:32]}-{n}-{version('bcos-sdk')}"
+    with FileLock(folder.with_name(f"{folder.name}.lock")):
+        try:
+            bundle = open_bundle(folder)
+        except BcosError:  # missing or damaged
+            bundle = _export(manifest, n, open_network(), folder, progress)
+    check_grid_bundle(bundle.manifest, manifest, n)
+    return bundle
+
+
+def _export(manifest: Manifest, n: int, network: nn.Module, folder: Path, progress: Callable[[str], None]) -> Bundle:
     from bcos_sdk.exporters import export
-    from bcos_sdk.weights import load_model
 
     size = grid_size(manifest, n)
-    bundle = export(
-        load_model(manifest.model.name),
+    progress(f"exporting {manifest.model.name} at {n} times its input size for the grids")
+    return export(
+        network,
         folder,
         input_size=size,
         labels=manifest.labels,
@@ -73,7 +85,5 @@ def export_at_grid_size(
         preprocessing=InputSpec.exact(size),
         probability=manifest.probability,
         precision=manifest.precision,
-        progress=progress,
+        force=True,
     )
-    check_grid_bundle(bundle.manifest, manifest, n)
-    return bundle

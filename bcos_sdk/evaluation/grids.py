@@ -54,9 +54,15 @@ def choose_grids(items: Sequence[Item], count: int, n: int, seed: int) -> list[G
             f"a grid of {n} × {n} needs confident, correct images of {n * n} classes, but only {len(queues)} classes "
             "have any",
             source="localisation",
-            hint="Use smaller grids, for example --cells 2, or more images.",
+            hint=f"{_smaller(n, len(queues))}Use more images, or a model that is more confident.",
         )
     return grids
+
+
+def _smaller(n: int, classes: int) -> str:
+    """Advice to use smaller grids, if there are enough classes for them."""
+    fits = [side for side in range(2, n) if side**2 <= classes]
+    return f"Use smaller grids: --cells {fits[-1]}. " if fits else ""
 
 
 def assemble(images: Sequence[npt.NDArray[np.uint8]], n: int) -> npt.NDArray[np.uint8]:

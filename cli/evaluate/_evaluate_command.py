@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from bcos_sdk._extras import require
-from bcos_sdk._files import output_file
 from bcos_sdk._progress import Progress
-from bcos_sdk.cli._common import columns, device_option, split_list, tf32_option, threads_option, trust_engines_option
-from bcos_sdk.cli._terminal import count_of, print_error, print_json, print_lines, print_message
+from bcos_sdk.cli._common import device_option, split_list, tf32_option, threads_option, trust_engines_option
+from bcos_sdk.cli._terminal import count_of, print_message
 from bcos_sdk.cli._trust_options import Trust, trust_options
-from bcos_sdk.cli.evaluate._limits import EXIT_CODE, Demands
+from bcos_sdk.cli.evaluate._grids import GridChoice, GridModel
+from bcos_sdk.cli.evaluate._limits import Demands
 from bcos_sdk.cli.evaluate._output import EvaluationFolder, Part
-from bcos_sdk.errors import ImagesFailedError
+from bcos_sdk.cli.evaluate._result import exit_code, print_result, write_result
 
 if TYPE_CHECKING:
     from bcos_sdk import Client
-    from bcos_sdk.evaluation import Evaluation, GridMaps, Run, Settings
 
 __all__ = ["evaluate"]
 
 _MEASURES = ("accuracy", "localisation", "masks", "faithfulness", "bias", "stability")
 _METHODS = ("intgrad", "ixg", "gradcam", "deeplift", "guided", "lime", "occlusion")
-_MOST_PRINTED = 20
 _PATH = click.Path(path_type=Path)
 _PERCENT = click.FloatRange(0, 100)
 
@@ -61,7 +60,11 @@ def _methods(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[s
 )
 @click.option("--images", type=click.IntRange(1), default=200, show_default=True, help="Images for explanations.")
 @click.option("--masks", type=_PATH, metavar="DIR", help="Masks of class folders or of a CSV file.")
-@click.option("--split", default="test", show_default=True, help="Split of Oxford-IIIT Pet: test, trainval or list.")
+@click.option(
+    "--split",
+    help="Split of Oxford-IIIT Pet: test, trainval, list, or held-out, on which the built-in model was not trained. "
+    "[default: test]",
+)
 @click.option("--grids", type=click.IntRange(1), default=100, show_default=True, help="Grids for localisation.")
 @click.option("--cells", type=click.IntRange(2, 10), default=3, show_default=True, help="Images along a grid's side.")
 @click.option(
@@ -72,6 +75,15 @@ def _methods(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[s
     help="network: export the model at the grid's size; windows: slide the bundle over the grid.",
 )
 @click.option("--grid-model", metavar="BUNDLE", help="The same network, exported at the grid's size.")
+@click.option("--compare-grid-model", metavar="BUNDLE", help="That of the compared network.")
+@click.option(
+    "--weights",
+    type=_PATH,
+    metavar="FILE",
+    multiple=True,
+    help="The weights file of a fine-tuned model, for grids and --against. Repeat it for that of --compare.",
+)
+@click.option("--base", metavar="NAME", help="The registry model of --weights; default: the name in the bundle.")
 @click.option(
     "--against",
     default="",
@@ -119,11 +131,14 @@ def evaluate(
     measures: tuple[Any, ...],
     images: int,
     masks: Path | None,
-    split: str,
+    split: str | None,
     grids: int,
     cells: int,
     grid_mode: Any,
     grid_model: str | None,
+    compare_grid_model: str | None,
+    weights: tuple[Path, ...],
+    base: str | None,
     against: tuple[str, ...],
     against_grids: int | None,
     slow_grids: int,
@@ -161,8 +176,9 @@ def evaluate(
         raise click.UsageError("--resume and --overwrite cannot be used together")
     if max_drop is not None and compare is None:
         raise click.UsageError("--max-drop needs --compare")
-    if compare_device is not None and compare is None:
-        raise click.UsageError("--compare-device needs --compare")
+    for option, value in (("--compare-device", compare_device), ("--compare-grid-model", compare_grid_model)):
+        if value is not None and compare is None:
+            raise click.UsageError(f"{option} needs --compare")
     if against and mean_corrected:
         raise click.UsageError("--against and --mean-corrected cannot be used together")
     if against:
@@ -173,6 +189,7 @@ def evaluate(
         Run,
         Settings,
         Subject,
+        WeightsChoice,
         check_masks,
         compare_methods,
         evaluation_of,
@@ -188,6 +205,8 @@ def evaluate(
             other = stack.enter_context(Client(compare, device=compare_device or device, **options))
             _check_comparable(client, other)
         dataset = open_dataset(data, client.labels, masks=masks, split=split)
+        names = [one.manifest.model.name for one in (client, other) if one is not None]
+        dataset = replace(dataset, notes=(*dataset.notes, *dataset.training_notes(*names)))
         if measures == _MEASURES and not dataset.has_masks:
             wanted = tuple(name for name in wanted if name != "masks")
             print_message("the data set has no masks, so these are not measured", label="note:")
@@ -215,63 +234,40 @@ def evaluate(
         for note in dataset.notes:
             print_message(note, label="note:")
 
-        def maps_of(one: Client, bundle: str | None) -> GridMaps | None:
-            return _grid_maps(one, settings, out, bundle, options, stack)
-
-        second = None if other is None else Subject(other, mean_corrected)
+        subject, second = Subject(client, mean_corrected), None if other is None else Subject(other, mean_corrected)
+        choice = WeightsChoice(weights, base, registry=not weights)
+        network = open_network(subject, dataset.samples, choice) if against else None
+        models = [GridModel(subject, grid_model, choice)]
+        if second is not None:
+            models.append(GridModel(second, compare_grid_model, WeightsChoice(weights, base)))
+        grid_choice = GridChoice(models, dataset, settings, options, stack)
         run = Run(
-            Subject(client, mean_corrected), dataset, settings, maps_of(client, grid_model), Part(folder, "model"),
+            subject, dataset, settings, grid_choice.maps_of(0), Part(folder, "model"),
             _show_progress("model" if other else ""), other=second,
+            skip_without_grids=measures == _MEASURES and not against,
         )  # fmt: skip
         run.finish()
+        for note in run.notes:
+            print_message(note, label="note:")
         compared: Run | None = None
-        if other is not None and second is not None:
+        if second is not None:
             compared = Run(
-                second, dataset, settings, maps_of(other, None), Part(folder, "compared"),
-                _show_progress("compared"), of=run,
+                second, dataset, settings, grid_choice.maps_of(1), Part(folder, "compared"),
+                _show_progress("compared"), skip_without_grids=run.skip_without_grids, of=run,
             )  # fmt: skip
             compared.finish()
         methods = None
-        if against:
-            methods = compare_methods(
-                run, open_network(run), against, grids=against_grids or grids, slow_grids=slow_grids
-            )
+        if network is not None:
+            methods = compare_methods(run, network, against, grids=against_grids or grids, slow_grids=slow_grids)
         result = evaluation_of(run, compared, methods)
-        _write(result, folder)
-    _print(result, as_json, folder)
-    ctx.exit(_exit_code(result, Demands(min_accuracy, min_localisation, max_drop)))
+        write_result(result, folder)
+    print_result(result, as_json, folder)
+    ctx.exit(exit_code(result, Demands(min_accuracy, min_localisation, max_drop)))
 
 
 def _check_comparable(model: Client, other: Client) -> None:
     if model.labels != other.labels:
         raise click.UsageError("--model and --compare have different labels, so their images cannot be compared")
-
-
-def _grid_maps(
-    client: Client, settings: Settings, out: Path, grid_model: str | None, options: dict[str, Any], stack: ExitStack
-) -> GridMaps | None:
-    """How grids are explained; None if localisation is not measured."""
-    if "localisation" not in settings.measures:
-        return None
-    from bcos_sdk import Client
-    from bcos_sdk.evaluation import NetworkMaps, WindowMaps
-    from bcos_sdk.evaluation.grid_network import can_be_exported, check_grid_bundle, export_at_grid_size
-
-    n, corrected = settings.cells, settings.mean_corrected
-    device = client.device
-    if grid_model is not None:
-        larger = stack.enter_context(Client(grid_model, device=device, **options))
-        check_grid_bundle(larger.manifest, client.manifest, n)
-        return NetworkMaps(larger, n, mean_corrected=corrected)
-    if settings.grid_mode == "windows" or (settings.grid_mode == "auto" and not can_be_exported(client.manifest)):
-        print_message("grids are explained by sliding windows; see --grid-mode")
-        return WindowMaps(client, n, mean_corrected=corrected)
-    folder = out / f"grid-network-{client.manifest.digest[:16]}-{n}"
-    if not folder.exists():
-        print_message(f"exporting {client.manifest.model.name} at {n} times its input size for the grids")
-    bundle = export_at_grid_size(client.manifest, n, folder)
-    larger = stack.enter_context(Client(bundle.path, device=device, **options))
-    return NetworkMaps(larger, n, mean_corrected=corrected)
 
 
 def _show_progress(label: str) -> Any:
@@ -282,42 +278,3 @@ def _show_progress(label: str) -> Any:
             yield progress.step
 
     return show
-
-
-def _write(result: Evaluation, folder: EvaluationFolder) -> None:
-    from bcos_sdk.cli.evaluate._page import write_page
-
-    with output_file(folder.result) as partial:
-        partial.write_text(result.to_json(), "utf-8")
-    write_page(result, folder.page)
-
-
-def _print(result: Evaluation, as_json: bool, folder: EvaluationFolder) -> None:
-    from bcos_sdk.cli.evaluate._table import against_rows, difference_rows, figure_rows
-
-    for one in (result.model, result.other):
-        failures = [] if one is None else [failure for part in one.failures.values() for failure in part]
-        for failure in failures[:_MOST_PRINTED]:
-            print_error(failure.code, f"{failure.source}: {failure.message}")
-        if len(failures) > _MOST_PRINTED:
-            print_message(f"{len(failures) - _MOST_PRINTED:,} more failed; {folder.result} lists all")
-    if as_json:
-        print_json(result.to_json().rstrip("\n"))
-    else:
-        print_lines(*columns(("figure", "value", "items"), figure_rows(result)))
-        if result.differences:
-            header = ("model − compared", "model", "compared", "difference", "95 % interval", "items that differ")
-            print_lines("", *columns(header, difference_rows(result.differences)))
-        if rows := against_rows(result):
-            print_lines("", *columns(("method", "score %", "not smoothed %", "grids", "ms"), rows))
-    print_message(f"written to {folder.path}")
-
-
-def _exit_code(result: Evaluation, demands: Demands) -> int:
-    missed = demands.missed(result)
-    for sentence in missed:
-        print_message(sentence, label="not met:", colour="red")
-    if missed:
-        return EXIT_CODE
-    failed = result.model.failures or (result.other is not None and result.other.failures)
-    return ImagesFailedError.exit_code if failed else 0

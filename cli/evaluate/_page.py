@@ -10,12 +10,16 @@ from bcos_sdk._files import output_file
 from bcos_sdk._plain_text import plain
 from bcos_sdk.cli._page import content_security_policy, report_style
 from bcos_sdk.cli.evaluate._plots import bars, box_plot, lines
-from bcos_sdk.cli.evaluate._table import against_rows, difference_rows, figure_rows
+from bcos_sdk.cli.evaluate._table import AGAINST, against_rows, difference_rows, figure_rows
 from bcos_sdk.evaluation import Evaluated, Evaluation, Spread
 
 __all__ = ["write_page"]
 
 _MOST_FAILURES = 200
+_AGAINST = (
+    "Post-hoc methods explain the same network with its dynamic weights not detached, on the first of the same grids. "
+    "“ours” is the score of the model's own explanation on the grids of the method. ms: milliseconds per explanation."
+)
 _OWN_STYLE = """
 main.sheets { grid-template-columns: repeat(auto-fill, minmax(min(440px, 100%), 1fr)); }
 .sheet { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 14px 16px; }
@@ -72,10 +76,9 @@ def _sheets(result: Evaluation) -> Iterator[str]:
         note = f"Compared: {_described(other)}. Difference = model − compared, on the same images, grid by grid."
         yield _sheet("Compared", _table(header, difference_rows(result.differences)), note, wide=True)
     if methods := against_rows(result):
-        columns = ("method", "score %", "not smoothed %", "grids", "ms per explanation")
-        note = "Post-hoc methods explain the same network with its dynamic weights not detached, on the same grids."
-        yield _sheet("Against other methods", _table(columns, methods), note, wide=True)
         assert result.against is not None
+        same = [f"{one['title']} equals {one['equals']}." for one in result.against["methods"] if one["equals"]]
+        yield _sheet("Against other methods", _table(AGAINST, methods), " ".join([_AGAINST, *same]), wide=True)
         spreads = {one["title"]: Spread.model_validate(one["spread"]) for one in result.against["methods"]}
         yield _sheet("Localisation by method", box_plot(spreads, across="share in the own cell", mark=_chance(result)))
     both = [("model", model)] + ([] if other is None else [("compared", other)])

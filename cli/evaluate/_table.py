@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bcos_sdk.evaluation import Difference, Evaluation
 
-__all__ = ["NAMES", "against_rows", "difference_rows", "figure_rows"]
+__all__ = ["AGAINST", "NAMES", "against_rows", "difference_rows", "figure_rows"]
 
 _PERCENT = {"top1", "top5", "ece", "localisation", "raw", "quantile", "chance", "inside", "pointing", "area"}
 NAMES = {
@@ -60,17 +60,24 @@ def difference_rows(differences: Sequence[Difference]) -> list[tuple[str, ...]]:
     ]
 
 
-def against_rows(result: Evaluation) -> list[tuple[str, str, str, str, str]]:
-    """Method, score, the same not smoothed, number of grids, milliseconds per explanation."""
+AGAINST = ("method", "score %", "ours %", "not smoothed %", "grids", "ms", "equals")
+
+
+def against_rows(result: Evaluation) -> list[tuple[str, ...]]:
+    """Method, score, that of our explanation on the same grids, the score not smoothed, number of grids, milliseconds
+    per explanation, and the method that it equals on this network.
+    """
     if result.against is None:
         return []
     return [
         (
             one["title"],
             f"{100 * one['localisation']:.2f}",
+            "–" if one["name"] == "ours" or one["ours"] is None else f"{100 * one['ours']:.2f}",
             f"{100 * one['raw']:.2f}",
             f"{one['grids']}",
             f"{one['milliseconds']:,.0f}",
+            (one["equals"] or "–").partition(",")[0],
         )
         for one in result.against["methods"]
     ]

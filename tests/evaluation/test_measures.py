@@ -180,6 +180,15 @@ def test_too_few_classes_for_a_grid() -> None:
         choose_grids([classified(0, 3.0), classified(1, 3.0)], 5, 3, seed=0)
 
 
+@pytest.mark.parametrize(("n", "classes", "advice"), [(2, 3, None), (3, 3, None), (3, 5, 2), (4, 10, 3)])
+def test_advice_for_smaller_grids_is_possible(n: int, classes: int, advice: int | None) -> None:
+    with pytest.raises(InputError) as refused:
+        choose_grids([classified(label, 3.0) for label in range(classes)], 5, n, seed=0)
+    hint = str(refused.value.hint)
+    assert (f"--cells {advice}." in hint) if advice else ("--cells" not in hint)
+    assert "more images" in hint
+
+
 def test_a_grid_is_assembled_row_by_row() -> None:
     images = [np.full((2, 3, 3), value, np.uint8) for value in range(4)]
     grid = assemble(images, 2)

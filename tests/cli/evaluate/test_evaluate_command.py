@@ -121,6 +121,29 @@ def test_largest_drop(data: Path, tmp_path: Path, difference: float, missed: boo
     assert bool(Demands(drop=1.5).missed(Evaluation.model_validate(found))) == missed
 
 
+def test_a_drop_that_cannot_be_measured_is_not_met(data: Path, tmp_path: Path) -> None:
+    assert run(data, tmp_path / "out", "--compare", str(small_bundle().path)).exit_code == 0
+    found = figures(tmp_path / "out") | {"differences": []}
+    (sentence,) = Demands(drop=1.5).missed(Evaluation.model_validate(found))
+    assert sentence == "accuracy could not be compared, expected at most 1.5 points below the compared model"
+
+
+@pytest.mark.parametrize(("difference", "shown"), [(-3e-7, "0.00003"), (-0.012, "1.20")])
+def test_a_drop_is_told_from_its_limit(data: Path, tmp_path: Path, difference: float, shown: str) -> None:
+    assert run(data, tmp_path / "out", "--compare", str(small_bundle().path)).exit_code == 0
+    found = figures(tmp_path / "out")
+    found["differences"][0]["difference"] = difference
+    (sentence,) = Demands(drop=0).missed(Evaluation.model_validate(found))
+    assert sentence == f"accuracy is {shown} points below the compared model, expected at most 0"
+
+
+@pytest.mark.parametrize("option", ["--compare-device", "--compare-grid-model"])
+def test_options_of_the_compared_model_need_one(data: Path, tmp_path: Path, option: str) -> None:
+    result = run(data, tmp_path / "out", option, "cpu")
+    assert result.exit_code == 2
+    assert f"{option} needs --compare" in result.stderr
+
+
 def test_a_bad_image_is_listed_and_nothing_else_is_lost(data: Path, tmp_path: Path) -> None:
     (data.parent / "broken.png").write_text("text")
     listed = data.with_name("broken.csv")
