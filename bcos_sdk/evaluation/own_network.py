@@ -37,6 +37,11 @@ class WeightsChoice:
     """The registry model whose network it is; None: the one with the name of the bundle."""
     registry: bool = True
 
+    def of_compared(self, model: str, compared: str) -> WeightsChoice:
+        """Where the weights of a compared bundle may be: also in the registry, under its own name if it has another."""
+        is_other = compared != model and compared in model_registry()
+        return WeightsChoice(self.files, None if is_other else self.base)
+
     def spec(self, name: str) -> ModelSpec:
         """The registry model of a bundle with this name."""
         try:

@@ -169,6 +169,7 @@ def evaluate(
     \b
     Examples:
       bcos-sdk evaluate cifar-10-batches-bin --model cifar10_resnet18_w16 --measure all
+      bcos-sdk evaluate oxford-pets --split held-out --model pets37_resnet18_w32 --measure masks
       bcos-sdk evaluate imagenet/val --model resnet50 --measure localisation --grids 500
       bcos-sdk evaluate val.csv --model resnet50-fp16 --compare resnet50 --max-drop 0.5
     """
@@ -239,7 +240,7 @@ def evaluate(
         network = open_network(subject, dataset.samples, choice) if against else None
         models = [GridModel(subject, grid_model, choice)]
         if second is not None:
-            models.append(GridModel(second, compare_grid_model, WeightsChoice(weights, base)))
+            models.append(GridModel(second, compare_grid_model, choice.of_compared(*names)))
         grid_choice = GridChoice(models, dataset, settings, options, stack)
         run = Run(
             subject, dataset, settings, grid_choice.maps_of(0), Part(folder, "model"),

@@ -50,6 +50,25 @@ def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
             assert f" {100 * value:.2f} |" in readme
 
 
+def test_the_commands_of_the_readme_are_those_of_the_results() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    page = (ROOT / "docs" / "evaluation.md").read_text("utf-8").replace("\\\n    ", "")
+    for file, folder, count in (
+        ("evaluation.json", "cifar-10-batches-bin", 10_000),
+        ("evaluation_pets.json", "oxford-pets --split held-out", 1223),
+    ):
+        result = Evaluation.model_validate_json((ROOT / "docs" / file).read_bytes())
+        assert result.images == count
+        measures = ",".join(name for name in result.settings.measures if name != "accuracy")
+        command = f"bcos-sdk evaluate {folder} --model {result.model.name} --measure {measures} --grids 500"
+        for text in (readme, page):
+            assert command in text
+    pets = Evaluation.model_validate_json((ROOT / "docs" / "evaluation_pets.json").read_bytes())
+    assert pets.layout == "Oxford-IIIT Pet, held-out"
+    assert f"--grids 500 --images {pets.settings.explained}" in readme
+    assert f"species {100 * script().species_accuracy(pets):.2f})" in readme
+
+
 def test_the_results_of_the_pets_are_those_of_the_built_in_model() -> None:
     result = Evaluation.model_validate_json((ROOT / "docs" / "evaluation_pets.json").read_bytes())
     assert result.model.digest == BUILTIN_SHA256[result.model.name]

@@ -88,6 +88,23 @@ def test_its_weights_give_a_fine_tuned_model_both(
     )
 
 
+def test_two_models_are_explained_in_the_same_way(
+    model: FineTunedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A grid model of one of them alone is not enough: the registry has other weights for the other."""
+    options = ("--compare", str(model.bundle), "--measure", "localisation", "--max-drop", "0")
+    same = run(model, tmp_path / "out", *options, "--weights", str(model.tuned))
+    assert same.exit_code == 0, same.output
+    (grid_model,) = (one for one in (tmp_path / "cache" / "grid-networks").iterdir() if one.is_dir())
+    monkeypatch.setenv("BCOS_SDK_CACHE", str(tmp_path / "empty"))
+    one = run(model, tmp_path / "one", *options, "--grid-model", str(grid_model))
+    assert one.exit_code == 1
+    assert "the registry's mine has other weights" in one.stderr
+    both = ("--grid-model", str(grid_model), "--compare-grid-model", str(grid_model))
+    assert run(model, tmp_path / "both", *options, *both).exit_code == 0
+    assert result_of(tmp_path / "both")["grid_mode"] == "network"
+
+
 def test_wrong_weights_are_refused_before_the_export(
     model: FineTunedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +168,12 @@ class TestOpening:
         monkeypatch.setenv("BCOS_SDK_REGISTRY", str(other))
         with pytest.raises(InputError, match="but other logits"):
             self.opened(model, WeightsChoice())
+
+    def test_the_base_of_a_compared_model(self, model: FineTunedModel) -> None:
+        choice = WeightsChoice((model.tuned,), base="mine", registry=False)
+        own, same = WeightsChoice((model.tuned,)), WeightsChoice((model.tuned,), base="mine")
+        assert choice.of_compared("cats", "cats") == choice.of_compared("cats", "dogs") == same
+        assert choice.of_compared("cats", "resnet18") == own
 
     def test_a_name_that_the_registry_does_not_know(
         self, model: FineTunedModel, monkeypatch: pytest.MonkeyPatch
