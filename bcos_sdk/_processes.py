@@ -12,14 +12,18 @@ __all__ = ["import_path", "is_running", "last_lines", "peak_memory", "python_com
 
 _LINES_QUOTED = 3
 _SET_PATH = "import json, sys\nsys.path[:] = json.loads(sys.argv.pop(1))\n"
+_WITHOUT_CURRENT_FOLDER = "import sys\nsys.path[:] = filter(None, sys.path)\n"
 
 
-def python_command(program: str, *arguments: str) -> list[str]:
+def python_command(program: str, *arguments: str, environment: bool = False) -> list[str]:
     """The command that runs `program` in a new, isolated Python with the import path of this process.
 
-    `json` and `sys` are imported already; the arguments start at `sys.argv[1]`.
+    `json` and `sys` are imported already; the arguments start at `sys.argv[1]`. With `environment`, Python obeys its
+    variables, such as PYTHONPATH, as it did in this process.
     """
-    return [sys.executable, "-I", "-c", _SET_PATH + program, json.dumps(import_path()), *arguments]
+    options = ["-c", _WITHOUT_CURRENT_FOLDER + _SET_PATH] if environment else ["-I", "-c", _SET_PATH]
+    options[-1] += program
+    return [sys.executable, *options, json.dumps(import_path()), *arguments]
 
 
 def import_path() -> list[str]:

@@ -7,7 +7,8 @@ BcosError
 │   │   ├── UnreadableImageError
 │   │   ├── ImageTooLargeError
 │   │   ├── DecodingTimeoutError
-│   │   └── DecoderCrashedError
+│   │   ├── DecoderCrashedError
+│   │   └── WorkerCrashedError
 │   ├── UnknownTargetError
 │   └── UnknownLayerError
 ├── ModelError                   a model, its weights or its bundle
@@ -129,6 +130,7 @@ __all__ = [
     "UntrustedFolderError",
     "WeightsError",
     "WeightsMismatchError",
+    "WorkerCrashedError",
     "first_faults",
     "shown",
 ]
@@ -254,6 +256,13 @@ class DecoderCrashedError(ImageError):
 
     code = "decoder_crashed"
     hint = "Check the file; the other images are not affected."
+
+
+class WorkerCrashedError(ImageError):
+    """An image ended the processes that explained it on a cluster: a native crash, or too little memory."""
+
+    code = "worker_crashed"
+    hint = "Check the file, and the memory of the workers; the other images are not affected."
 
 
 class UnknownTargetError(InputError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from typing import Any
+from uuid import uuid4
 
 from bcos_sdk.bundle import Bundle, Verification
 from bcos_sdk.client import Targets
@@ -88,7 +89,7 @@ def explain_dataset(
     settings = settings_for(bundle, os.fspath(model), question, options, ship=ship, local=len(nodes) == 1)
     return dataset.map_batches(
         BatchWorker,
-        fn_constructor_args=(settings, contents, path),
+        fn_constructor_args=(settings, contents, path, uuid4().hex[:12]),
         batch_size=_BATCHES_PER_CALL * batch_of(bundle, max_batch, question),
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(size=workers.count),

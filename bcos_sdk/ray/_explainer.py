@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from types import TracebackType
 from typing import Any, TypeVar
@@ -22,7 +24,7 @@ from bcos_sdk.ray._settings import WorkerSettings
 from bcos_sdk.ray._storage import is_url, read_bytes
 from bcos_sdk.results import Failure, Result
 
-__all__ = ["Explainer", "Loaded", "ReadAhead", "load"]
+__all__ = ["Explainer", "Loaded", "load"]
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -72,7 +74,7 @@ def load(path: str, limits: Limits) -> Loaded:
         return Loaded(path, None, place)
 
 
-class ReadAhead:
+class _ReadAhead:
     """Applies a function to items in threads, a few items ahead of who consumes the results, in order."""
 
     def __init__(self, ahead: int) -> None:
@@ -110,6 +112,12 @@ class Explainer:
         delivery = settings.delivery
         self.client = Client(delivery.folder(), sha256=delivery.sha256, fixed_batch=True, **settings.client)
         self.device = self.client.device
+        self._ahead = _ReadAhead(2 * self.client.max_batch)
+
+    def close(self) -> None:
+        """Close the client."""
+        self._ahead.close()
+        self.client.close()
 
     def __enter__(self) -> Self:
         return self
@@ -117,7 +125,22 @@ class Explainer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.client.close()
+        self.close()
+
+    def hashes(self, paths: Iterable[str]) -> Iterator[str | None]:
+        """The hash of each file, in order; None if it cannot be read."""
+        return (image.sha256 for image in self._read(paths))
+
+    def rows_of(self, paths: Iterable[str]) -> Iterator[dict[str, Any]]:
+        """The row of each image, in order."""
+        return self.rows(self._read(paths))
+
+    def rows_of_contents(self, cells: Iterable[tuple[Any, Any]]) -> Iterator[dict[str, Any]]:
+        """The row of each path with the contents of its file, in order."""
+        return self.rows(Loaded.of(os.fspath(path), contents) for path, contents in cells)
+
+    def _read(self, paths: Iterable[str]) -> Iterator[Loaded]:
+        return self._ahead.map(partial(load, limits=self.limits), paths)
 
     def rows(self, images: Iterable[Loaded]) -> Iterator[dict[str, Any]]:
         """The row of each image, in order. Images are taken a few batches ahead of the rows."""

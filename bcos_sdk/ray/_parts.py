@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from bcos_sdk.errors import OutputError
-from bcos_sdk.ray._explainer import Explainer, Loaded, ReadAhead, load
+from bcos_sdk.errors import OutputError, WorkerCrashedError
+from bcos_sdk.ray._alone import LoneExplainer
+from bcos_sdk.ray._explainer import Explainer
 from bcos_sdk.ray._record import check_session
 from bcos_sdk.ray._rows import FAILED
 from bcos_sdk.ray._schema import arrow_schema
@@ -18,7 +19,7 @@ from bcos_sdk.ray._shards import Outcome, Shard
 from bcos_sdk.ray._storage import Folder
 from bcos_sdk.results import Work
 
-__all__ = ["PartWriter", "paths_in", "rows_in", "write_rows"]
+__all__ = ["PartWriter", "has_crashed", "paths_in", "rows_in", "write_rows"]
 
 _ROWS_PER_GROUP = 64
 _COMPRESSION = "zstd"
@@ -42,15 +43,21 @@ def rows_in(folder: Folder, file: str, columns: list[str] | None = None) -> Iter
             yield from batch.to_pylist()
 
 
+def has_crashed(folder: Folder, shard: Shard) -> bool:
+    """Whether an earlier run has found that an image of the shard ends its process."""
+    recorded = rows_in(folder, shard.file, ["path", "error_code"])
+    killers = {row["path"] for row in recorded if row["error_code"] == WorkerCrashedError.code}
+    return bool(killers) and not killers.isdisjoint(shard.images)
+
+
 class PartWriter:
     """Brings the file of each shard up to date. A file that is complete and still right is not written again."""
 
-    def __init__(self, explainer: Explainer, folder: Folder, session: str) -> None:
+    def __init__(self, explainer: Explainer | LoneExplainer, folder: Folder, session: str) -> None:
         self._explainer = explainer
         self._folder = folder
         self._session = session
         self._work = Work.model_validate_json(explainer.settings.work)
-        self._ahead = ReadAhead(2 * explainer.client.max_batch)
 
     def process(self, shard: Shard) -> Outcome:
         """Explain the images of a shard that its file does not have, or has from another image or another work."""
@@ -63,29 +70,24 @@ class PartWriter:
             self._write(shard, again, new, outcome)
         return outcome
 
-    def close(self) -> None:
-        self._ahead.close()
-
     def _to_repeat(self, paths: list[str], recorded: dict[str, Any], outcome: Outcome) -> set[str]:
         """The recorded images whose result would not be the recorded one. Their number by reason goes to `outcome`."""
-        reasons = self._ahead.map(lambda path: self._reason_to_repeat(path, recorded[path]), paths)
-        again: set[str] = set()
-        for path, reason in zip(paths, reasons, strict=True):
-            if reason is not None:
-                again.add(path)
-                outcome.repeated[reason] = outcome.repeated.get(reason, 0) + 1
-        return again
+        reasons = {path: self._reason_to_repeat(recorded[path]) for path in paths}
+        unread = [path for path in paths if reasons[path] is None]
+        for path, sha256 in zip(unread, self._explainer.hashes(unread), strict=True):
+            if sha256 != recorded[path]["image_sha256"]:
+                reasons[path] = "the file changed"
+        again = {path: reason for path, reason in reasons.items() if reason is not None}
+        outcome.repeated = dict(Counter(outcome.repeated) + Counter(again.values()))
+        return set(again)
 
-    def _reason_to_repeat(self, path: str, row: dict[str, Any]) -> str | None:
-        """Why an image is done again; None if its row stays. The reasons are those of one machine."""
+    def _reason_to_repeat(self, row: dict[str, Any]) -> str | None:
+        """Why an image is done again, by its row; None if its file decides. The reasons are those of one machine."""
         if row["status"] == FAILED:
             return "failed before"
         if row["image_sha256"] is None:
             return "not finished"
-        if difference := self._work.difference(Work.model_validate_json(row["work"])):
-            return difference
-        same = load(path, self._explainer.limits).sha256 == row["image_sha256"]
-        return None if same else "the file changed"
+        return self._work.difference(Work.model_validate_json(row["work"]))
 
     def _write(self, shard: Shard, again: set[str], new: list[str], outcome: Outcome) -> None:
         """Write the file: the rows that stay in their order, then those that are done again, then the new ones."""
@@ -102,8 +104,7 @@ class PartWriter:
                 self._folder.remove(shard.file)
 
     def _made(self, paths: Iterable[str], outcome: Outcome) -> Iterator[dict[str, Any]]:
-        read: Callable[[str], Loaded] = partial(load, limits=self._explainer.limits)
-        for row in self._explainer.rows(self._ahead.map(read, paths)):
+        for row in self._explainer.rows_of(paths):
             if row["status"] == FAILED:
                 outcome.failed(row["error_code"], row["error_message"])
             else:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bcos_sdk._untrusted import parse_json
 from bcos_sdk.errors import InputError, OutputExistsError, OutputInUseError
+from bcos_sdk.ray._attempts import marker_prefix
 from bcos_sdk.ray._storage import Folder
 
 __all__ = [
@@ -154,9 +155,11 @@ def file_names(folder: Folder, record: Record | None) -> list[str]:
 
 def _remove_others(folder: Folder, record: Record) -> None:
     """Remove the files of runs that do not count, and of none other: their names have the form of ours."""
+    ours = tuple(map(prefix_of, {*record.valid, record.session}))
     for name in folder.names():
-        begins = name.startswith(_FIRST) and name.endswith(".parquet")
-        if begins and not name.startswith(tuple(map(prefix_of, {*record.valid, record.session}))):
+        part = name.startswith(_FIRST) and name.endswith(".parquet") and not name.startswith(ours)
+        marker = name.startswith(marker_prefix()) and not name.startswith(marker_prefix(record.session))
+        if part or marker:
             folder.remove(name)
 
 

@@ -2,19 +2,53 @@
 
 from __future__ import annotations
 
-import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
 from typing import Any
 
+from bcos_sdk._private_folders import private_cache
 from bcos_sdk.errors import BcosError
-from bcos_sdk.ray._explainer import Explainer, Loaded
-from bcos_sdk.ray._parts import PartWriter
+from bcos_sdk.ray._alone import LoneExplainer
+from bcos_sdk.ray._attempts import Attempt, Attempts
+from bcos_sdk.ray._explainer import Explainer
+from bcos_sdk.ray._parts import PartWriter, has_crashed
 from bcos_sdk.ray._schema import arrow_schema
 from bcos_sdk.ray._settings import WorkerSettings
 from bcos_sdk.ray._shards import Outcome, Shard
 from bcos_sdk.ray._storage import Folder
 
 __all__ = ["BatchWorker", "ShardWorker", "unpacked_error"]
+
+
+class _Client:
+    """The client of an actor. It opens with the first images: a crash of it is then counted as one of the attempt.
+
+    Were it opened when the actor starts, Ray would start the actor again and again.
+    """
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._explainer: Explainer | None = None
+
+    @contextmanager
+    def explainer(self, attempt: Attempt, *, alone: bool = False) -> Iterator[Explainer | LoneExplainer]:
+        """What explains the images of this attempt: the client, or a process for one image after the other."""
+        if attempt.alone or alone:
+            self._close()
+            with LoneExplainer(self._settings, attempt) as lone:
+                yield lone
+            return
+        if self._explainer is None:
+            self._explainer = Explainer(self._settings)
+        yield self._explainer
+
+    def _close(self) -> None:
+        """Free the memory of the client."""
+        explainer, self._explainer = self._explainer, None
+        if explainer is not None:
+            explainer.close()
 
 
 class ShardWorker:
@@ -24,47 +58,55 @@ class ShardWorker:
     """
 
     def __init__(self, settings: WorkerSettings, place: str, session: str) -> None:
-        self._error: BcosError | None = None
-        try:
-            self._writer = PartWriter(Explainer(settings), Folder(place), session)
-        except BcosError as error:
-            self._error = error
+        self._client = _Client(settings)
+        self._place = place
+        self._session = session
 
     def __call__(self, batch: Any) -> Any:
         import pyarrow as arrow
 
-        outcomes = [self._outcome(text) for text in batch.column("shard").to_pylist()]
+        outcomes = [self._outcome(Shard.from_json(text)) for text in batch.column("shard").to_pylist()]
         return arrow.Table.from_pylist(outcomes, arrow.schema([("outcome", arrow.string()), ("error", arrow.binary())]))
 
-    def _outcome(self, text: str) -> dict[str, Any]:
-        began, cpu = time.time(), time.process_time()
+    def _outcome(self, shard: Shard) -> dict[str, Any]:
         try:
-            if self._error is not None:
-                raise self._error
-            outcome = self._writer.process(Shard.from_json(text))
+            outcome = self._process(shard)
         except BcosError as error:
             return {"outcome": Outcome().to_json(), "error": _packed_error(error)}
+        return {"outcome": outcome.to_json(), "error": None}
+
+    def _process(self, shard: Shard) -> Outcome:
+        folder = Folder(self._place)
+        with Attempts(folder, self._session).counted(shard.file) as attempt:
+            alone = has_crashed(folder, shard)
+            with self._client.explainer(attempt, alone=alone) as explainer:
+                began, cpu = time.time(), time.process_time()
+                outcome = PartWriter(explainer, folder, self._session).process(shard)
         outcome.began, outcome.seconds = began, time.time() - began
         outcome.cpu_seconds = time.process_time() - cpu
-        return {"outcome": outcome.to_json(), "error": None}
+        return outcome
 
 
 class BatchWorker:
-    """From a batch with contents and paths of images to their rows."""
+    """From a batch with contents and paths of images to their rows.
 
-    def __init__(self, settings: WorkerSettings, contents: str, path: str) -> None:
+    Attempts are counted on each machine: the destination is unknown here.
+    """
+
+    def __init__(self, settings: WorkerSettings, contents: str, path: str, session: str) -> None:
         self._columns = contents, path
-        self._settings = settings
-        self._explainer: Explainer | None = None
+        self._client = _Client(settings)
+        self._session = session
 
     def __call__(self, batch: Any) -> Any:
         import pyarrow as arrow
 
-        if self._explainer is None:  # not when the actor starts: Ray would start it again and again
-            self._explainer = Explainer(self._settings)
         contents, paths = (batch.column(name).to_pylist() for name in self._columns)
-        images = (Loaded.of(os.fspath(path), data) for path, data in zip(paths, contents, strict=True))
-        return arrow.Table.from_pylist(list(self._explainer.rows(images)), arrow_schema())
+        name = sha256(repr(paths).encode("utf-8", "backslashreplace")).hexdigest()
+        attempts = Attempts(Folder(str(private_cache("attempts"))), self._session)
+        with attempts.counted(name) as attempt, self._client.explainer(attempt) as explainer:
+            rows = list(explainer.rows_of_contents(zip(paths, contents, strict=True)))
+        return arrow.Table.from_pylist(rows, arrow_schema())
 
 
 def _packed_error(error: BcosError) -> bytes:

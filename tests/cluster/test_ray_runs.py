@@ -18,6 +18,7 @@ import pytest
 from support import needs_ray  # noqa: F401
 from support.batches import add_images, run_shards, table_of
 from support.bundles import small_bundle
+from support.poison import add_poison, poisoned_environment
 from support.ray_runs import (
     Nodes,
     RunningCommand,
@@ -153,15 +154,15 @@ def test_too_few_cpus_are_refused_and_nothing_hangs(nodes: Nodes, photographs: P
 SCRIPT = """
 import sys
 import ray
-from bcos_sdk.ray import explain_dataset
+from bcos_sdk.ray import connected, explain_dataset
 
 folder, model, out, address, concurrency = sys.argv[1:]
-ray.init(address=address, log_to_driver=False)
-results = explain_dataset(
-    ray.data.read_binary_files(folder, include_paths=True, override_num_blocks=20),
-    model=model, maps="float32", device="cpu", threads=1, concurrency=int(concurrency), ship="store",
-)
-results.write_parquet(out)
+with connected(address, 2):
+    results = explain_dataset(
+        ray.data.read_binary_files(folder, include_paths=True, override_num_blocks=20),
+        model=model, maps="float32", device="cpu", threads=1, concurrency=int(concurrency), ship="store",
+    )
+    results.write_parquet(out)
 """
 
 
@@ -180,6 +181,40 @@ def test_the_data_set_of_python_survives_kills(
     check(tmp_path / "out", expected)
     refused = RunningCommand.start(tmp_path / "no", *arguments[:2], tmp_path / "no", nodes.address, 3, script=SCRIPT)
     assert "3 workers with 1 CPU each, and 1 CPU for reading and writing do not fit" in refused.end(1)
+
+
+def test_an_image_that_kills_its_workers_is_a_failed_row(photographs: Path, tmp_path: Path) -> None:
+    """The other 9 images have the rows of one machine, and nothing is left to be tried without end."""
+    deadly = tmp_path / "images" / "5.png"
+    deadly.parent.mkdir()
+    for number, image in enumerate(sorted(photographs.rglob("*.png"))[:10]):
+        shutil.copyfile(image, deadly.with_name(f"{number}.png"))
+    run_shards(tmp_path / "expected", sorted(map(str, deadly.parent.iterdir())), Start.NEW, Question(maps="float32"))
+    expected = table_of(tmp_path / "expected")
+    add_poison(str(deadly))
+    path = poisoned_environment(tmp_path / "site")
+    model = ("--model", small_bundle().path, "--device", "cpu", "--threads", "1")
+    options = ("--explain", "--maps", "float32", "--images-per-file", "4", "--workers", "2", *model)
+    run = RunningCommand.start(tmp_path / "out", deadly.parent, *options, PYTHONPATH=path)
+    printed = run.end(5)
+    assert f"error [worker_crashed]: {deadly} ended each process" in printed
+    check_all_but(deadly, tmp_path / "out", expected)
+    assert not list((tmp_path / "out").glob("_bcos_sdk_attempt*"))
+    run = RunningCommand.start(tmp_path / "out", deadly.parent, *options, "--resume", PYTHONPATH=path)
+    assert "0 done, 1 failed" in run.end(5)
+    check_all_but(deadly, tmp_path / "out", expected)
+    arguments = (deadly.parent, small_bundle().path, tmp_path / "python", "local", 1)
+    more = {"PYTHONPATH": path, "BCOS_SDK_CACHE": str(tmp_path / "cache")}
+    RunningCommand.start(tmp_path / "python", *arguments, script=SCRIPT, **more).end(0)
+    check_all_but(deadly, tmp_path / "python", expected)
+    assert not list((tmp_path / "cache" / "attempts").iterdir())
+
+
+def check_all_but(deadly: Path, out: Path, expected: dict[str, Any]) -> None:
+    """Every image once, with the bytes of one machine; the deadly one with its error."""
+    rows = table_of(out)
+    assert rows.pop(str(deadly))["error_code"] == "worker_crashed"
+    assert rows == {path: row for path, row in expected.items() if path != str(deadly)}
 
 
 @pytest.fixture

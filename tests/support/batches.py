@@ -48,9 +48,7 @@ def settings(question: Question | None = None, device: str = "cpu") -> WorkerSet
 @contextmanager
 def part_writer(folder: Folder, record: Record, question: Question | None = None) -> Iterator[PartWriter]:
     with Explainer(settings(question)) as explainer:
-        writer = PartWriter(explainer, folder, record.session)
-        yield writer
-        writer.close()
+        yield PartWriter(explainer, folder, record.session)
 
 
 def run_shards(
