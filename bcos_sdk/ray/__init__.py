@@ -6,6 +6,7 @@ from bcos_sdk.ray._delivery import Ship, open_model
 from bcos_sdk.ray._job import Job, local_cpus
 from bcos_sdk.ray._maps import Maps
 from bcos_sdk.ray._parts import write_rows
+from bcos_sdk.ray._places import is_url, local_path
 from bcos_sdk.ray._reading import read_rows
 from bcos_sdk.ray._record import Start, check_start
 from bcos_sdk.ray._resources import Workers
@@ -13,7 +14,7 @@ from bcos_sdk.ray._rows import PICTURES, StoredRow, row_of
 from bcos_sdk.ray._schema import COLUMNS_OF_IMAGE, Column, arrow_schema
 from bcos_sdk.ray._settings import Question
 from bcos_sdk.ray._shards import LARGEST_SHARD, Outcome, Plan, plan_shards
-from bcos_sdk.ray._storage import Folder, is_url
+from bcos_sdk.ray._storage import Folder
 
 __all__ = [
     "COLUMNS_OF_IMAGE",
@@ -37,6 +38,7 @@ __all__ = [
     "explain_dataset",
     "is_url",
     "local_cpus",
+    "local_path",
     "open_model",
     "plan_shards",
     "read_rows",

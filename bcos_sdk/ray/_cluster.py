@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -29,6 +31,10 @@ _OBJECT_STORE = 256 << 20
 """Bytes of the object store of a local cluster. It holds shards and outcomes, and perhaps a bundle."""
 _LOCAL_ONLY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_worker_niceness": "0"}
 """Ray would give its workers the lowest priority but four."""
+_HOST_AND_PORT = re.compile(r"(?P<client>ray://)?(?P<host>\[[^\]]+\]|[^:/\[\]]+)(:(?P<port>\d+))?/?")
+"""HOST:PORT or ray://HOST:PORT."""
+_PORT_OF_CLIENT = 10001
+_SECONDS_TO_CONNECT = 10.0
 _QUIET = {"RAY_BACKEND_LOG_LEVEL": "fatal"}
 """Ray's C++ parts print to the terminal of the command, also what is harmless."""
 
@@ -51,17 +57,22 @@ def is_connected() -> bool:
 
 
 @contextmanager
-def connected(address: str | None, local_cpus: int, store_bytes: int = 0) -> Iterator[None]:
-    """`with connected(address, cpus):` Ray is connected, to a local cluster with so many CPUs if there is no address.
+def connected(address: str | None = None, local_cpus: int | None = None, store_bytes: int = 0) -> Iterator[None]:
+    """`with connected():` Ray is connected: to `address`, else to RAY_ADDRESS, else to a cluster of this machine.
 
-    A cluster that was started here ends here. If this process is connected already, nothing is changed.
+    That one is started here and ends here. It listens on the loopback interface only, and has `local_cpus` CPUs, by
+    default those of the machine and at least two. If this process is connected already, nothing is changed.
     """
     require_ray()
     if is_connected():
         yield
         return
     try:
-        connect(address, num_cpus=local_cpus, object_store_memory=_OBJECT_STORE + 2 * store_bytes)
+        connect(
+            address_of_cluster(address),
+            num_cpus=local_cpus or max(2, os.cpu_count() or 1),
+            object_store_memory=_OBJECT_STORE + 2 * store_bytes,
+        )
         yield
     finally:
         import ray
@@ -71,6 +82,8 @@ def connected(address: str | None, local_cpus: int, store_bytes: int = 0) -> Ite
 
 def connect(address: str | None, **of_local_cluster: Any) -> None:
     """Connect to a cluster, or start one on this machine with these options of `ray.init`."""
+    if address is not None:
+        _check_that_someone_listens(address)
     for name, value in (_LOCAL_ONLY | _QUIET).items():  # Ray reads them when it is imported
         os.environ.setdefault(name, value)
     import ray
@@ -82,16 +95,32 @@ def connect(address: str | None, **of_local_cluster: Any) -> None:
     try:
         ray.init(**options)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        what = "start a local Ray cluster" if address is None else f"connect to the Ray cluster at {address}"
-        raise ClusterError(
-            f"cannot {what}: {error}",
-            source=address,
-            hint="`ray status --address …` tells whether a cluster runs there. Ray and Python must have the same "
-            "versions here and there.",
-        ) from error
+        raise _not_connected(address, error) from error
     if threading.current_thread() is threading.main_thread():
         for number, handler in handlers.items():  # Ray has set its own, which exit at once
             signal.signal(number, handler)
+
+
+def _check_that_someone_listens(address: str) -> None:
+    """Raise a `ClusterError` if nobody listens at HOST:PORT or ray://HOST:PORT: Ray itself would try for minutes."""
+    found = _HOST_AND_PORT.fullmatch(address)
+    if found is None or not (found["port"] or found["client"]):  # for example "auto"
+        return
+    port = int(found["port"] or _PORT_OF_CLIENT)
+    try:
+        socket.create_connection((found["host"].strip("[]"), port), _SECONDS_TO_CONNECT).close()
+    except (OSError, OverflowError, ValueError) as error:
+        raise _not_connected(address, error) from error
+
+
+def _not_connected(address: str | None, error: Exception) -> ClusterError:
+    what = "start a local Ray cluster" if address is None else f"connect to the Ray cluster at {address}"
+    return ClusterError(
+        f"cannot {what}: {error}",
+        source=address,
+        hint="`ray status --address …` tells whether a cluster runs there. The address comes from --address or "
+        "RAY_ADDRESS. Ray and Python must have the same versions here and there.",
+    )
 
 
 def nodes_of_cluster() -> list[Node]:

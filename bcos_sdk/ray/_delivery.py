@@ -13,7 +13,8 @@ from typing import Any, Literal
 from bcos_sdk._private_folders import private_cache
 from bcos_sdk.bundle import Bundle, Verification, find_bundle
 from bcos_sdk.errors import BundleError, HashMismatchError, InputError
-from bcos_sdk.ray._storage import Folder, is_url, read_bytes
+from bcos_sdk.ray._places import is_url, local_path
+from bcos_sdk.ray._storage import Folder, read_bytes
 
 __all__ = ["Delivery", "Ship", "contents_of", "open_model"]
 
@@ -52,7 +53,8 @@ class Delivery:
 def open_model(model: str, *, sha256: str | None, verify: Verification | None) -> Bundle:
     """The bundle of a path, a name of the store or a URL, verified on this machine."""
     if not is_url(model):
-        return find_bundle(model, sha256=sha256, verify=verify)
+        named = local_path(model) if model.startswith("file://") else model
+        return find_bundle(named, sha256=sha256, verify=verify)
     files = _downloaded(model)
     place = private_cache("bundles") / hashlib.sha256(files[_MANIFEST]).hexdigest()
     if not place.is_dir() or not _is_whole(place, place.name):

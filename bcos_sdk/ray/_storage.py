@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -15,11 +14,10 @@ from uuid import uuid4
 from bcos_sdk._extras import require
 from bcos_sdk._files import atomic_write
 from bcos_sdk.errors import InputError, OutputError
-from bcos_sdk.images import source_path
+from bcos_sdk.ray._places import is_url, local_path, parts_of_url
 
-__all__ = ["Folder", "is_url", "location", "read_bytes"]
+__all__ = ["Folder", "location", "read_bytes"]
 
-_URL = re.compile(r"([a-z][a-z0-9+.-]*)://(.+)", re.DOTALL)
 _BY_ARROW = {"s3": "s3", "gs": "gs", "gcs": "gs"}
 """Schemes that pyarrow reads itself. The others are left to fsspec."""
 _PUT_AT_ONCE = {"s3", "gcs"}
@@ -27,12 +25,6 @@ _PUT_AT_ONCE = {"s3", "gcs"}
 _CHUNK = 8 << 20
 _TRIES = 4
 _PAUSE_SECONDS = 0.5
-
-
-def is_url(text: str) -> bool:
-    """Whether the text is a URL of a store, not a path of this machine."""
-    found = _URL.fullmatch(text)
-    return found is not None and found[1] != "file"
 
 
 def read_bytes(url: str, largest: int) -> bytes:
@@ -59,10 +51,9 @@ def location(place: str) -> tuple[Any, str]:
     require("pyarrow", purpose="Reading and writing files of a batch")
     from pyarrow.fs import LocalFileSystem
 
-    found = _URL.fullmatch(place)
-    if found is None or found[1] == "file":
-        return LocalFileSystem(), str(source_path(place).absolute())
-    scheme, rest = found[1], found[2]
+    if not is_url(place):
+        return LocalFileSystem(), str(local_path(place).absolute())
+    scheme, rest = parts_of_url(place)
     bucket = rest.partition("/")[0]
     if scheme in _BY_ARROW:
         return _arrow_files(_BY_ARROW[scheme], bucket), rest
@@ -110,7 +101,13 @@ class Folder:
     """A folder of this machine or of a store. Files in it are written whole or not at all."""
 
     def __init__(self, place: str) -> None:
-        self.place = place if is_url(place) else str(source_path(place).absolute())
+        self.place = place if is_url(place) else str(local_path(place).absolute())
+        if is_url(place) and parts_of_url(place)[0] in _BY_ARROW and "//" in parts_of_url(place)[1]:
+            raise InputError(
+                f"{place} has an empty part, two slashes in a row, which pyarrow cannot read or write",
+                source=place,
+                hint="Pass a URL with single slashes, or copy the objects to names without empty parts.",
+            )
         self._files, self._path = location(self.place)
         self._path = self._path.rstrip("/")
 

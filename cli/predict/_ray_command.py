@@ -116,7 +116,7 @@ class _RayRun:
             )
             if address is None and cpus > cores:
                 print_message(f"this machine has {count_of(cores, 'core')}, which the workers share", label="note:")
-            with connected(address, cpus, _size(bundle)):
+            with connected(self.ray.address, cpus, _size(bundle)):
                 self._process(folder, bundle, found)
         if self.total.failures.get(IncompleteExplanationError.code):
             return IncompleteExplanationError.exit_code

@@ -10,7 +10,8 @@ from typing import Any, get_args
 
 import click
 
-from bcos_sdk.ray import Maps, Ship, is_url
+from bcos_sdk.errors import InputError
+from bcos_sdk.ray import Maps, Ship, is_url, local_path
 
 __all__ = ["FolderOrUrl", "RayOptions", "ray_options"]
 
@@ -22,7 +23,14 @@ class FolderOrUrl(click.Path):
         super().__init__(path_type=Path, file_okay=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if isinstance(value, str) and is_url(value) else super().convert(value, param, ctx)
+        if isinstance(value, str):
+            if is_url(value):
+                return value
+            try:
+                value = str(local_path(value))
+            except InputError as error:
+                self.fail(error.message, param, ctx)
+        return super().convert(value, param, ctx)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from bcos_sdk.cli.predict._image_files import SUFFIXES, find_images
 from bcos_sdk.cli.predict._lists import names_in_file, names_on_stdin
 from bcos_sdk.cli.predict._plan import path_text
 from bcos_sdk.errors import InputError
-from bcos_sdk.ray import Folder, is_url
+from bcos_sdk.ray import Folder, is_url, local_path
 from bcos_sdk.results import Failure
 
 __all__ = ["Images", "find_images_and_urls"]
@@ -34,7 +34,8 @@ def find_images_and_urls(sources: tuple[str, ...], *, null: bool, out: Path | No
         if is_url(source):
             paths.update(dict.fromkeys([source] if listed else _below(source, found)))
             continue
-        searched = find_images([source], null=null, out=out)
+        here = source if listed and not source.startswith("file://") else str(local_path(source))
+        searched = find_images([here], null=null, out=out)
         paths.update(dict.fromkeys(path_text(image.path) for image in searched.images))
         found.failures += searched.failures
         found.skipped += searched.skipped

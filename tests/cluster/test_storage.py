@@ -10,7 +10,7 @@ import pytest
 
 from bcos_sdk.errors import InputError, OutputError, OutputExistsError
 from bcos_sdk.limits import Limits
-from bcos_sdk.ray import Folder, Start, check_start, is_url
+from bcos_sdk.ray import Folder, Start, check_start
 from bcos_sdk.ray._explainer import load
 from bcos_sdk.ray._record import RECORD, begin, discard, file_names, read_record, replace_earlier
 from bcos_sdk.ray._storage import read_bytes
@@ -33,14 +33,6 @@ def store() -> Iterator[str]:
         files.pipe_file(f"{place}/{name}", name.encode())
     yield place
     files.rm(place, recursive=True)
-
-
-def test_what_is_a_url() -> None:
-    assert is_url("s3://bucket/images/")
-    assert is_url("memory://a")
-    assert not is_url("file:///images/a.jpg")
-    assert not is_url("/images/s3:/a")
-    assert not is_url("images")
 
 
 def test_names_in_a_store_are_exact(store: str) -> None:
