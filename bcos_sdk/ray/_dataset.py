@@ -12,9 +12,9 @@ from bcos_sdk.limits import Limits
 from bcos_sdk.ray._cluster import address_of_cluster, connect, is_connected, nodes_of_cluster, require_ray
 from bcos_sdk.ray._delivery import Delivery, Ship, contents_of, open_model
 from bcos_sdk.ray._maps import Maps
+from bcos_sdk.ray._places import is_url
 from bcos_sdk.ray._resources import choose_workers
 from bcos_sdk.ray._settings import Question, WorkerSettings, batch_of
-from bcos_sdk.ray._storage import is_url
 from bcos_sdk.ray._workers import BatchWorker
 
 __all__ = ["explain_dataset", "is_gpu", "settings_for"]
@@ -49,11 +49,13 @@ def explain_dataset(
 ) -> Any:
     """Return a Ray Dataset with one row per image of `dataset`, in the columns of docs/ray.md.
 
-        images = ray.data.read_binary_files("s3://bucket/images/", include_paths=True)
-        explain_dataset(images, model="out/resnet50", concurrency=8).write_parquet("s3://bucket/results/")
+        with connected():  # before the first call of ray.data, which would start a cluster that the network can reach
+            images = ray.data.read_binary_files("s3://bucket/images/", include_paths=True)
+            explain_dataset(images, model="out/resnet50", concurrency=8).write_parquet("s3://bucket/results/")
 
-    An image that cannot be used is a row with its error. A row does not depend on the other images, so that a task
-    that Ray repeats gives the same bytes. Arguments are those of `Client` and `Client.explain`, and:
+    An image that cannot be used, and a row without path or contents, is a row with its error. A row does not depend on
+    the other images, so that a task that Ray repeats gives the same bytes. Arguments are those of `Client` and
+    `Client.explain`, and:
 
         explain: whether to explain the classes, or only to predict the `top_k` most likely ones (by default 5).
         maps: how contribution maps are stored: "none", "float16", "int8", or "float32", which is exact.

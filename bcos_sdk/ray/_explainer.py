@@ -16,12 +16,13 @@ from typing_extensions import Self
 
 import bcos_sdk
 from bcos_sdk.client import Client
-from bcos_sdk.errors import ClusterError, UnreadableImageError
+from bcos_sdk.errors import ClusterError, UnreadableImageError, shown
 from bcos_sdk.images import ImageSource, source_path
 from bcos_sdk.limits import Limits
+from bcos_sdk.ray._places import is_url
 from bcos_sdk.ray._rows import row_of
 from bcos_sdk.ray._settings import WorkerSettings
-from bcos_sdk.ray._storage import is_url, read_bytes
+from bcos_sdk.ray._storage import read_bytes
 from bcos_sdk.results import Failure, Result
 
 __all__ = ["Explainer", "Loaded", "load"]
@@ -42,9 +43,23 @@ class _Named(bytes):
 class Loaded:
     """An image that was read. `image` is what the client gets: contents, or a path that it cannot read either."""
 
-    path: str
+    path: str | None
+    """None if a row of a data set has no path."""
     sha256: str | None
     image: ImageSource | Failure
+
+    @classmethod
+    def of_cells(cls, path: Any, contents: Any) -> Self:
+        """An image from two cells of a data set. If a cell has another type, its result is a failure."""
+        if not isinstance(path, (str, os.PathLike)):
+            reason = f"a row of the data set has no path: expected text, not {shown(path)}"
+        elif not isinstance(contents, bytes):
+            reason = f"{path} has no contents: expected the bytes of a file, not {shown(contents)}"
+        else:
+            return cls.of(os.fspath(path), contents)
+        name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+        hint = "Check the columns of the data set that `path` and `contents` name; the other rows are not affected."
+        return cls(name, None, Failure.of(UnreadableImageError(reason, source=name, hint=hint), name or ""))
 
     @classmethod
     def of(cls, path: str, contents: bytes) -> Self:
@@ -137,7 +152,7 @@ class Explainer:
 
     def rows_of_contents(self, cells: Iterable[tuple[Any, Any]]) -> Iterator[dict[str, Any]]:
         """The row of each path with the contents of its file, in order."""
-        return self.rows(Loaded.of(os.fspath(path), contents) for path, contents in cells)
+        return self.rows(Loaded.of_cells(path, contents) for path, contents in cells)
 
     def _read(self, paths: Iterable[str]) -> Iterator[Loaded]:
         return self._ahead.map(partial(load, limits=self.limits), paths)
@@ -172,7 +187,7 @@ class Explainer:
 
     def _row(self, image: Loaded, result: Result) -> dict[str, Any]:
         question = self.settings.question
-        return row_of(
+        row = row_of(
             result,
             image_sha256=image.sha256,
             device=self.device,
@@ -180,3 +195,4 @@ class Explainer:
             maps=question.maps,
             pictures=question.pictures,
         )
+        return row if image.path is not None else row | {"path": None}

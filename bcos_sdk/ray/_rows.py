@@ -41,6 +41,7 @@ class StoredRow:
     """
 
     path: str
+    """Empty if a row of a data set had none."""
     image_sha256: str | None
     result: Result
     maps: tuple[npt.NDArray[np.float32] | None, ...]
@@ -85,6 +86,7 @@ def row_of(
 
 def stored_row(row: dict[str, Any]) -> StoredRow:
     """The typed results in a row: the inverse of `row_of`, up to the rounding of maps."""
+    row = row | {"path": row["path"] or ""}
     path = row["path"]
     try:
         explanations = row["explanations"]

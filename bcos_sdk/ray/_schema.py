@@ -75,7 +75,12 @@ _EXPLANATION = (
 )
 
 COLUMNS_OF_IMAGE: tuple[Column, ...] = (
-    Column("path", "text", "absolute path or URL of the image; no path is in two rows"),
+    Column(
+        "path",
+        "text",
+        "absolute path or URL of the image; no path is in two rows. With `explain_dataset` as the data set names it: "
+        "Ray writes `bucket/images/a.jpg` without `s3://`; null if it has none",
+    ),
     Column("image_sha256", "text", "SHA-256 of the file; null if it could not be read"),
     Column("status", "text", "`ok` or `failed`"),
     Column("error_code", "text", "the code of the error, see [failures](client.md#failures)"),

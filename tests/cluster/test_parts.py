@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from support.batches import add_images, part_writer, reference_row, run_shards, table_of
+from support.batches import add_images, part_writer, reference_row, run_shards, settings, table_of
 from support.bundles import random_pixels, small_bundle
 
 from bcos_sdk import Client
 from bcos_sdk.errors import OutputError, OutputInUseError
-from bcos_sdk.ray import Question, Start, arrow_schema, read_rows
+from bcos_sdk.ray import Question, Start, arrow_schema, read_rows, write_rows
 from bcos_sdk.ray._record import begin
 from bcos_sdk.ray._shards import Shard
 from bcos_sdk.ray._storage import Folder
+from bcos_sdk.ray._workers import BatchWorker
 
 pytest.importorskip("pyarrow")
 
@@ -188,6 +189,29 @@ def test_a_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monke
 
 def _full_disk(*_: Any) -> None:
     raise OSError(28, "No space left on device")
+
+
+def test_cells_without_a_path_or_contents_are_failed_rows(tmp_path: Path) -> None:
+    import pyarrow
+
+    images = add_images(tmp_path / "images", 2)
+    contents = [Path(path).read_bytes() for path in images]
+    paths = [images[0], None, "b.png", None, images[1]]
+    data = [contents[0], contents[1], None, None, contents[1]]
+    worker = BatchWorker(settings(), "bytes", "path", "session")
+    table = worker(pyarrow.table({"path": paths, "bytes": data}))
+    assert table.schema.equals(arrow_schema())
+    rows = table.to_pylist()
+    assert [row["path"] for row in rows] == paths
+    assert [row["status"] for row in rows] == ["ok", "failed", "failed", "failed", "ok"]
+    assert {row["error_code"] for row in rows[1:4]} == {"image_unreadable"}
+    assert rows[1]["error_message"] == "a row of the data set has no path: expected text, not None"
+    assert rows[2]["error_message"] == "b.png has no contents: expected the bytes of a file, not None"
+    (tmp_path / "out").mkdir()
+    write_rows(tmp_path / "out" / "a.parquet", rows)
+    assert [row.path for row in read_rows(str(tmp_path / "out"))] == [path or "" for path in paths]
+    numbers = worker(pyarrow.table({"path": [7], "bytes": ["text"]})).to_pylist()
+    assert [row["status"] for row in numbers] == ["failed"]
 
 
 def test_pictures_are_those_of_the_client(tmp_path: Path) -> None:
