@@ -271,10 +271,14 @@ def test_the_commands_and_the_example_as_printed(moto: str, tmp_path: Path) -> N
     assert "29 done, 1 failed" in run("bcos-sdk predict images/ --explain --engine ray --workers 4")
     example = """
 import ray
-from bcos_sdk.ray import explain_dataset
-results = explain_dataset(ray.data.read_binary_files("s3://bucket/images/", include_paths=True),
-                          model="s3://bucket/bundle", targets=["lynx"], concurrency=1)
-results.write_parquet("s3://bucket/python/")
+from bcos_sdk.ray import connected, explain_dataset
+
+with connected():
+    images = ray.data.read_binary_files("s3://bucket/images/", include_paths=True)
+    results = explain_dataset(images, model="s3://bucket/bundle", targets=["lynx"], concurrency=1)
+    results.write_parquet("s3://bucket/python/")
+    from support.ray_runs import listening_addresses
+    assert listening_addresses() == {"127.0.0.1"}, listening_addresses()
 """
     done = subprocess.run(
         [sys.executable, "-c", example], env=environment(**more), capture_output=True, text=True, check=False

@@ -15,7 +15,15 @@ from typing import Any
 
 import psutil
 
-__all__ = ["Nodes", "RunningCommand", "environment", "kill_what_still_runs", "three_nodes", "wait_for"]
+__all__ = [
+    "Nodes",
+    "RunningCommand",
+    "environment",
+    "kill_what_still_runs",
+    "listening_addresses",
+    "three_nodes",
+    "wait_for",
+]
 
 _SECONDS = 900
 _ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +51,17 @@ def wait_for(condition: Callable[[], Any], what: str) -> Any:
             return value
         time.sleep(0.2)
     raise AssertionError(f"{what} did not happen in {_SECONDS} s")
+
+
+def listening_addresses() -> set[str]:
+    """The addresses at which this process and its children listen."""
+    found = set()
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            found |= {
+                one.laddr.ip.removeprefix("::ffff:") for one in process.net_connections() if one.status == "LISTEN"
+            }
+    return found
 
 
 _started: list[subprocess.Popen[str]] = []
