@@ -35,8 +35,9 @@ browser: $(READY)  ## fetch ONNX Runtime Web by npm: what `bcos-sdk web` and `ex
 test: lint  ## lint and all tests except the full-size ones
 	$(PYTEST)
 
-test-full: lint  ## the same, and every published model at full size
+test-full: lint  ## the same, every published model at full size, and a real Ray cluster with kills
 	$(PYTEST) --full
+	$(MAKE) test-ray
 
 test-pythons: $(PYTHONS:%=test-python-%)  ## the tests that need no torch, with the wheel: make test-pythons PYTHONS="3.10 3.12"
 
