@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
+from bcos_sdk._logs import log
 from bcos_sdk._private_folders import private_cache
 from bcos_sdk.errors import BcosError
 from bcos_sdk.ray._alone import LoneExplainer
@@ -97,16 +100,30 @@ class BatchWorker:
         self._columns = contents, path
         self._client = _Client(settings)
         self._session = session
+        self._notes = Folder(str(_folder_for_notes()))
 
     def __call__(self, batch: Any) -> Any:
         import pyarrow as arrow
 
         contents, paths = (batch.column(name).to_pylist() for name in self._columns)
         name = sha256(repr(paths).encode("utf-8", "backslashreplace")).hexdigest()
-        attempts = Attempts(Folder(str(private_cache("attempts"))), self._session)
-        with attempts.counted(name) as attempt, self._client.explainer(attempt) as explainer:
+        with (
+            Attempts(self._notes, self._session).counted(name) as attempt,
+            self._client.explainer(attempt) as explainer,
+        ):
             rows = list(explainer.rows_of_contents(zip(paths, contents, strict=True)))
         return arrow.Table.from_pylist(rows, arrow_schema())
+
+
+def _folder_for_notes() -> Path:
+    """A folder that an actor finds again when Ray has started it again, if this machine has a cache."""
+    try:
+        folder = private_cache("attempts")
+        tempfile.TemporaryFile(dir=folder).close()  # whether it can be written
+    except (OSError, BcosError) as error:
+        log.warning("an image that ends its worker will not be found: %s", error)
+        return Path(tempfile.mkdtemp(prefix="bcos-sdk-attempts-"))
+    return folder
 
 
 def _packed_error(error: BcosError) -> bytes:

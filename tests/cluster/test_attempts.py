@@ -20,7 +20,7 @@ from bcos_sdk.ray._parts import has_crashed
 from bcos_sdk.ray._record import begin, replace_earlier
 from bcos_sdk.ray._settings import WorkerSettings
 from bcos_sdk.ray._shards import Outcome, Shard
-from bcos_sdk.ray._workers import ShardWorker
+from bcos_sdk.ray._workers import BatchWorker, ShardWorker
 
 pyarrow = pytest.importorskip("pyarrow")
 
@@ -115,3 +115,19 @@ def test_errors_of_the_model_end_the_run(tmp_path: Path) -> None:
     wrong = WorkerSettings(Delivery("0" * 64, path=str(tmp_path / "empty")), made.question, made.work, made.client)
     with Attempts(Folder(str(tmp_path)), "session").counted("part") as attempt, pytest.raises(BundleError):
         LoneExplainer(wrong, attempt)
+
+
+def test_a_model_that_crashes_while_it_opens_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bcos_sdk.ray._alone._PROGRAM", "import os; os._exit(3)")
+    with Attempts(Folder(str(tmp_path)), "session").counted("part") as attempt, pytest.raises(ClusterError) as caught:
+        LoneExplainer(settings(), attempt)
+    assert caught.value.message == "a process that opens the model on a worker ended with exit code 3"
+
+
+def test_without_a_cache_batches_are_explained_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("BCOS_SDK_CACHE", str(tmp_path / "file" / "cache"))
+    (image,) = add_images(tmp_path / "images", 1)
+    table = pyarrow.table({"path": [image], "bytes": [Path(image).read_bytes()]})
+    (row,) = BatchWorker(settings(), "bytes", "path", "session")(table).to_pylist()
+    assert row["status"] == "ok"

@@ -28,7 +28,10 @@ from support.ray_runs import (
     wait_for,
 )
 
-from bcos_sdk.ray import Question, Start, read_rows
+from bcos_sdk.limits import Limits
+from bcos_sdk.ray import Folder, Question, Start, read_rows
+from bcos_sdk.ray._explainer import load
+from bcos_sdk.results import Failure
 
 pytestmark = [
     pytest.mark.full,
@@ -234,6 +237,22 @@ def moto(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         monkeypatch.setenv(name, value)
     yield f"http://{host}:{port}"
     server.stop()
+
+
+def test_keys_with_an_empty_part_are_failed_rows(moto: str) -> None:
+    import boto3
+
+    s3 = boto3.client("s3")
+    s3.create_bucket(Bucket="odd")
+    for key in ("images/a.png", "images//b.png"):
+        s3.put_object(Bucket="odd", Key=key, Body=b"contents")
+    found = list(Folder("s3://odd/images/").files_below())
+    assert sorted(found) == ["s3://odd/images//b.png", "s3://odd/images/a.png"]
+    loaded = {path: load(path, Limits()) for path in found}
+    assert loaded["s3://odd/images/a.png"].sha256 is not None
+    failure = loaded["s3://odd/images//b.png"].image
+    assert isinstance(failure, Failure)
+    assert "Empty path component" in failure.message
 
 
 def test_the_commands_and_the_example_as_printed(moto: str, tmp_path: Path) -> None:
