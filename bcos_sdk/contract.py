@@ -92,6 +92,7 @@ __all__ = [
     "certificate_sum",
     "explain_grid_by_rows",
     "is_complete",
+    "is_per_target",
     "layer_certificate_scale",
     "layer_ports",
     "mean_position",
@@ -297,7 +298,8 @@ def layer_ports(index: int, shape: tuple[int, ...], terms: int) -> tuple[Port, P
 _PER_TARGET = {port.name for port in (*EXPLAIN_OUTPUTS, *LAYER_OUTPUTS) if port.per_target}
 
 
-def _is_per_target(name: str) -> bool:
+def is_per_target(name: str) -> bool:
+    """Whether the output of this name has an axis of targets after that of images."""
     return name in _PER_TARGET or name.startswith(("features_", "bias_above_"))
 
 
@@ -412,11 +414,11 @@ def explain_grid_by_rows(
     assert len(images), "a batch holds at least one image"
     if targets.shape[1] == 1:
         outputs = run(images, targets[:, 0], *(other[:, 0] for other in others))
-        return {name: value[:, None] if _is_per_target(name) else value for name, value in outputs.items()}
+        return {name: value[:, None] if is_per_target(name) else value for name, value in outputs.items()}
     rows = zip(targets, *others, strict=True)
     runs = [run(images[place : place + 1], *row) for place, row in enumerate(rows)]
     return {
-        name: (np.stack if _is_per_target(name) else np.concatenate)([outputs[name] for outputs in runs])
+        name: (np.stack if is_per_target(name) else np.concatenate)([outputs[name] for outputs in runs])
         for name in runs[0]
     }
 

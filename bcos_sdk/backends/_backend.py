@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 
 from bcos_sdk.backends._graph import (
@@ -19,9 +18,8 @@ from bcos_sdk.backends._graph import (
     Integers,
     TensorSpec,
     check_outputs,
-    explain_specs,
-    output_specs,
 )
+from bcos_sdk.backends._halves import Halves
 from bcos_sdk.backends._pixel_input import pixel_encoding
 from bcos_sdk.backends._runtime import Device, OpenOptions
 from bcos_sdk.bundle import Bundle, LayersRecord
@@ -47,6 +45,8 @@ from bcos_sdk.contract import (
 from bcos_sdk.errors import ClientClosedError, OutOfMemoryError
 
 __all__ = ["Backend", "GraphBackend", "RunsAtOnce"]
+
+Array: TypeAlias = npt.NDArray[Any]
 
 
 class Backend(Protocol):
@@ -124,6 +124,16 @@ class RunsAtOnce:
         return lambda: outputs
 
 
+@dataclass(frozen=True)
+class _Call:
+    """What is asked of a graph: its outputs, the sizes of their axes, and the inputs besides the images."""
+
+    path: Path
+    ports: Sequence[Port]
+    sizes: dict[str, int]
+    inputs: tuple[Port, ...] = ()
+
+
 class GraphBackend:
     """Runs the graphs of a bundle. Each graph is loaded on first use, so a client that only predicts loads one."""
 
@@ -132,8 +142,7 @@ class GraphBackend:
         self._device = device
         self._options = options or OpenOptions()
         self._graphs: dict[Path, Graph] = {}
-        self._most_rows: dict[Path, int] = {}
-        """For each graph that ran out of memory, the most images × targets that may fit."""
+        self._halves = Halves(self._make_room)
         self._stopped = False
 
     @property
@@ -167,74 +176,50 @@ class GraphBackend:
         return self.start_predict(images)()
 
     def start_predict(self, images: Images | ImageList) -> Callable[[], Floats]:
-        specs = output_specs(PREDICT_OUTPUTS, self._bundle.manifest, len(images))
-        finish = self._graph(self._bundle.predict_graph).start({IMAGE.name: images}, specs)
+        finish = self._start(_Call(self._bundle.predict_graph, PREDICT_OUTPUTS, self._sizes), images)
 
         def logits() -> Floats:
-            outputs = finish()
-            check_outputs(outputs, specs)
-            found: Floats = outputs[LOGITS.name]
+            found: Floats = finish()[LOGITS.name]
             return found
 
         return logits
 
     def explain(self, images: Images | ImageList, targets: Integers, *, weights: bool) -> ExplainOutputs:
-        path, layout = self._bundle.explain_graph_for(self._device.runtime.layout)
-
-        def run(images: Images | ImageList, targets: Integers) -> Arrays:
-            return self._start_explain(path, images, targets, weights)()
-
-        if layout is Layout.GRID:
-            return ExplainOutputs(**self._run_grid(path, run, images, targets))
-        assert not isinstance(images, ImageList), "only runtimes with the layout GRID overlap runs"
-        return ExplainOutputs(**explain_grid_by_rows(run, images, targets))
+        return self.start_explain(images, targets, weights=weights)()
 
     def start_explain(
         self, images: Images | ImageList, targets: Integers, *, weights: bool
     ) -> Callable[[], ExplainOutputs]:
         path, _ = self._bundle.explain_graph_for(self._device.runtime.layout)
-        if self.overlaps_runs and targets.size <= self._most_rows.get(path, targets.size):
-            with contextlib.suppress(OutOfMemoryError):  # then it runs in halves
-                finish = self._start_explain(path, images, targets, weights)
-                return lambda: ExplainOutputs(**finish())
-        outputs = self.explain(images, targets, weights=weights)
-        return lambda: outputs
-
-    def _start_explain(
-        self, path: Path, images: Images | ImageList, targets: Integers, weights: bool
-    ) -> Callable[[], Arrays]:
-        specs = explain_specs(self._bundle.manifest, len(images), targets.shape, weights=weights)
-        finish = self._graph(path).start({IMAGE.name: images, TARGETS.name: targets}, specs)
-
-        def checked() -> Arrays:
-            outputs = finish()
-            check_outputs(outputs, specs)
-            return outputs
-
-        return checked
+        call = _Call(path, ExplainOutputs.ports(weights=weights), self._sizes, (TARGETS,))
+        finish = self._start_queries(call, images, targets)
+        return lambda: ExplainOutputs(**finish())
 
     def features(self, images: Images, layers: tuple[int, ...]) -> FeatureOutputs:
         found = [self._layer(layer) for layer in layers]
         ports = [activations for _, (activations, _, _) in found]
-        specs = output_specs((LOGITS, *ports), self._bundle.manifest, len(images))
-        outputs = self._graph(self._bundle.path / found[0][0].features_graph).run({IMAGE.name: images}, specs)
-        check_outputs(outputs, specs)
+        path = self._bundle.path / found[0][0].features_graph
+        outputs = self._start(_Call(path, (LOGITS, *ports), self._sizes), images)()
         return FeatureOutputs(outputs[LOGITS.name], tuple(outputs[port.name] for port in ports))
 
     def relay(self, images: Images, targets: Integers, layer: int) -> RelayOutputs:
         layers, (activations, features, bias) = self._layer(layer)
         ports = (LOGITS, CLASSES, activations, features, bias)
-        names = layers.relay_graph, layers.relay_rows_graph
-        got = self._run_queries(names, ports, self._bundle.manifest.sizes, (TARGETS,), images, targets)
+        path = self._by_layout(layers.relay_graph, layers.relay_rows_graph)
+        got = self._start_queries(_Call(path, ports, self._sizes, (TARGETS,)), images, targets)()
         parts = (got[port.name] for port in (LOGITS, activations, CLASSES, features, bias))
         return RelayOutputs(*parts)
 
     def explain_layer(self, images: Images, layer: int, positions: Integers, directions: Floats) -> LayerOutputs:
         record = self._bundle.manifest.layer_records[layer]
-        sizes = self._bundle.manifest.sizes | {"bias_terms": len(record.bias_terms), "channels": record.channels}
-        names = record.explain_graph, record.explain_rows_graph
-        inputs = (POSITIONS, DIRECTIONS)
-        return LayerOutputs(**self._run_queries(names, LAYER_OUTPUTS, sizes, inputs, images, positions, directions))
+        sizes = self._sizes | {"bias_terms": len(record.bias_terms), "channels": record.channels}
+        path = self._by_layout(record.explain_graph, record.explain_rows_graph)
+        call = _Call(path, LAYER_OUTPUTS, sizes, (POSITIONS, DIRECTIONS))
+        return LayerOutputs(**self._start_queries(call, images, positions, directions)())
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        return self._bundle.manifest.sizes
 
     def _layer(self, index: int) -> tuple[LayersRecord, tuple[Port, Port, Port]]:
         layers = self._bundle.manifest.layers
@@ -242,48 +227,40 @@ class GraphBackend:
         record = layers.layers[index]
         return layers, layer_ports(index, record.shape, max(1, len(record.bias_above)))
 
-    def _run_queries(
-        self,
-        names: tuple[str, str],
-        ports: tuple[Port, ...],
-        sizes: dict[str, int],
-        inputs: tuple[Port, ...],
-        images: Images,
-        *queries: npt.NDArray[Any],
-    ) -> Arrays:
-        """Run a graph on images [B, …] and queries [B, K, …], in the layout that the runtime prefers."""
-        layout = self._device.runtime.layout
-        path = self._bundle.path / names[layout is Layout.ROWS]
-        graph = self._graph(path)
+    def _by_layout(self, grid: str, rows: str) -> Path:
+        return self._bundle.path / (grid if self._device.runtime.layout is Layout.GRID else rows)
 
-        def run(images: Images, *queries: npt.NDArray[Any]) -> Arrays:
-            leading = queries[0].shape
-            specs = {port.name: TensorSpec(port.shape(len(images), leading, sizes), port.dtype) for port in ports}
-            feed = {IMAGE.name: images} | {port.name: one for port, one in zip(inputs, queries, strict=True)}
-            outputs = graph.run(feed, specs)
+    def _start_queries(self, call: _Call, images: Images | ImageList, *queries: Array) -> Callable[[], Arrays]:
+        """Start a graph on images [B, …] and queries [B, K, …], in the layout that the runtime prefers."""
+        if self._device.runtime.layout is Layout.GRID:
+            return self._start(call, images, *queries)
+        assert not isinstance(images, ImageList), "only runtimes with the layout GRID overlap runs"
+        outputs = explain_grid_by_rows(lambda *some: self._start_whole(call, *some)(), images, *queries)
+        return lambda: outputs
+
+    def _start(self, call: _Call, images: Images | ImageList, *queries: Array) -> Callable[[], Arrays]:
+        """Start a graph. A batch that does not fit into memory runs in halves."""
+
+        def start(images: Images | ImageList, *queries: Array) -> Callable[[], Arrays]:
+            return self._start_whole(call, images, *queries)
+
+        if self._device.runtime.compiles_per_size:  # halves would be graphs that were not tested
+            return start(images, *queries)
+        self._graph(call.path)  # halves of a batch cannot help if the graph itself does not fit
+        return self._halves.start(call.path, start, images, *queries)
+
+    def _start_whole(self, call: _Call, images: Images | ImageList, *queries: Array) -> Callable[[], Arrays]:
+        leading = queries[0].shape if queries else ()
+        specs = {port.name: TensorSpec(port.shape(len(images), leading, call.sizes), port.dtype) for port in call.ports}
+        feed = {IMAGE.name: images} | {port.name: one for port, one in zip(call.inputs, queries, strict=True)}
+        finish = self._graph(call.path).start(feed, specs)
+
+        def checked() -> Arrays:
+            outputs = finish()
             check_outputs(outputs, specs)
             return outputs
 
-        if layout is Layout.GRID:
-            return self._run_grid(path, run, images, *queries)
-        return explain_grid_by_rows(run, images, *queries)
-
-    def _run_grid(self, path: Path, run: Callable[..., Arrays], images: Any, *queries: npt.NDArray[Any]) -> Arrays:
-        """Run images [B, …] with queries [B, K, …]. A batch that does not fit into memory runs in halves."""
-        count, per_image = queries[0].shape[:2]
-        if count * per_image <= self._most_rows.get(path, count * per_image) or count == 1:
-            try:
-                return run(images, *queries)
-            except OutOfMemoryError:
-                if count == 1:
-                    raise
-                self._most_rows[path] = count * per_image - 1
-        middle = count // 2
-        halves = [
-            self._run_grid(path, run, images[part], *(one[part] for one in queries))
-            for part in (slice(middle), slice(middle, None))
-        ]
-        return {name: np.concatenate([half[name] for half in halves]) for name in halves[0]}
+        return checked
 
     def stop(self) -> None:
         self._stopped = True
@@ -298,8 +275,19 @@ class GraphBackend:
 
     def _graph(self, path: Path) -> Graph:
         if path not in self._graphs and not self._stopped:
-            runtime, index = self._device.runtime, self._device.index
-            self._graphs[path] = runtime.open_graph(path, self._bundle, index, self._options)
+            try:
+                self._graphs[path] = self._open(path)
+            except OutOfMemoryError:
+                if not self._make_room():
+                    raise
+                self._graphs[path] = self._open(path)
         if self._stopped:  # also while the graph was loaded
             raise ClientClosedError("this backend is closed")
         return self._graphs[path]
+
+    def _open(self, path: Path) -> Graph:
+        return self._device.runtime.open_graph(path, self._bundle, self._device.index, self._options)
+
+    def _make_room(self) -> bool:
+        """Free what the graphs keep for later runs. Return whether there was anything."""
+        return sum(graph.make_room() for graph in self._graphs.values()) > 0  # each of them, not up to the first

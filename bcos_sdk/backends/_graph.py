@@ -77,6 +77,10 @@ class Graph(Protocol):
         arrays = self.run(feed, outputs)
         return lambda: arrays
 
+    def make_room(self) -> bool:
+        """Free the memory that is kept for later runs. Return whether there was any. Runs that were started go on."""
+        return False
+
     def stop(self) -> None:
         """Let a run in another thread fail as soon as the runtime can end it, and every later run. Does not wait."""
 

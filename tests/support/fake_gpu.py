@@ -333,7 +333,9 @@ class FakeEngine:
     def get_tensor_profile_shape(self, name: str, profile: int) -> Any:
         return self.profiles[profile][name]
 
-    device_memory_size_v2 = 1 << 20
+    def get_device_memory_size_for_profile_v2(self, profile: int) -> int:
+        assert 0 <= profile < self.num_optimization_profiles
+        return 1 << 20
 
     def create_runtime_config(self) -> FakeRuntimeConfig:
         assert self.trt.__name__ == "tensorrt_rtx"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from bcos_sdk._logs import log
@@ -25,23 +25,33 @@ Profile: TypeAlias = dict[str, tuple[Shape, Shape]]
 
 
 class Execution:
-    """A context that is set up again for each run."""
+    """A context that is set up again for each run. `fail` makes the error for what TensorRT has refused."""
 
-    def __init__(self, context: Any, profiles: list[Profile], name: str, stream: int, cuda: Cuda) -> None:
+    def __init__(
+        self,
+        context: Any,
+        profiles: list[Profile],
+        name: str,
+        stream: int,
+        cuda: Cuda,
+        fail: Callable[[str], BcosError],
+    ) -> None:
         self._context = context
         self._profiles = profiles
         self._name = name
         self._stream = stream
         self._cuda = cuda
-        self._active = 0
+        self._fail = fail
+        self.profile = 0
+        """The profile of the bound inputs."""
 
     def bind_inputs(self, shapes: Mapping[str, Shape], addresses: Mapping[str, int]) -> None:
         """Choose the profile for the shapes, and set shape and address of each input."""
         self._choose_profile(shapes)
         for name, shape in shapes.items():
             if not self._context.set_input_shape(name, shape):
-                raise InferenceError(f"TensorRT does not accept {name} of shape {shape} for {self._name}")
-            self._context.set_tensor_address(name, addresses[name])
+                raise self._fail(f"TensorRT does not accept {name} of shape {shape} for {self._name}")
+            self._bind(name, addresses[name])
 
     def shape_of(self, name: str) -> Shape:
         """The shape of an output for the bound inputs."""
@@ -49,7 +59,7 @@ class Execution:
 
     def bind_outputs(self, addresses: Mapping[str, int]) -> None:
         for name, address in addresses.items():
-            self._context.set_tensor_address(name, address)
+            self._bind(name, address)
 
     def scratch_needed(self) -> int:
         """The bytes of scratch memory that TensorRT reports for the bound inputs."""
@@ -68,16 +78,20 @@ class Execution:
             self._cuda.wait(self._stream)
         self._context = None
 
+    def _bind(self, name: str, address: int) -> None:
+        if not self._context.set_tensor_address(name, address):
+            raise self._fail(f"TensorRT does not accept the address {address:#x} for {name} of {self._name}")
+
     def _choose_profile(self, shapes: Mapping[str, Shape]) -> None:
         place = choose_profile(self._profiles, shapes)
         if place is None:
             raise InferenceError(
                 f"the engine of {self._name} has no profile for {dict(shapes)}", hint="Request fewer targets."
             )
-        if place != self._active:
+        if place != self.profile:
             if not self._context.set_optimization_profile_async(place, self._stream):
-                raise InferenceError(f"TensorRT cannot select profile {place} of {self._name}")
-            self._active = place
+                raise self._fail(f"TensorRT cannot select profile {place} of {self._name}")
+            self.profile = place
 
 
 class GraphedExecution(Execution):
@@ -147,7 +161,8 @@ class GraphedExecution(Execution):
         try:
             return self._cuda.capture(self._stream, super().start)
         except BcosError as error:
-            log.warning("%s runs without CUDA graphs: %s", self._name, error.message)
+            # It is no error of the next run, so the recorder must forget what TensorRT said about it.
+            log.warning("%s", self._fail(f"{self._name} runs without CUDA graphs: {error.message}").message)
             self._captures = False
             return None
 
@@ -178,11 +193,11 @@ def choose_profile(profiles: list[Profile], shapes: Mapping[str, Shape]) -> int 
     return min(fitting, key=capacity, default=None)
 
 
-def scratch_size(for_shapes: int, for_engine: int) -> int | None:
+def scratch_size(for_shapes: int, for_profile: int) -> int | None:
     """The bytes of scratch memory to allocate, from what TensorRT reports; None if its report means an error.
 
-    TensorRT reports 0 bytes for a call both on an error and if the engine never needs any.
+    TensorRT reports 0 bytes for a call both on an error and if no shapes of the profile need any.
     """
-    if for_shapes == 0 and for_engine > 0:
+    if for_shapes == 0 and for_profile > 0:
         return None
     return max(_LEAST, for_shapes)

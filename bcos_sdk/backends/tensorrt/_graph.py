@@ -19,8 +19,9 @@ from bcos_sdk.backends.tensorrt._cache import Engine
 from bcos_sdk.backends.tensorrt._cuda import Buffer, Cuda, PinnedBuffer
 from bcos_sdk.backends.tensorrt._execution import Execution, GraphedExecution, Profile, Shape, scratch_size
 from bcos_sdk.backends.tensorrt._messages import native_logger, new_recorder
+from bcos_sdk.backends.tensorrt._run import Run
 from bcos_sdk.backends.tensorrt._runtime_cache import RuntimeCache
-from bcos_sdk.backends.tensorrt._slot import Outputs, Slot, Streams
+from bcos_sdk.backends.tensorrt._slot import Slot, Streams
 from bcos_sdk.contract import IMAGE
 from bcos_sdk.errors import BcosError, EngineError, InferenceError, OutOfMemoryError
 
@@ -72,9 +73,10 @@ class EngineGraph(Graph):
         self._scratch = Buffer(cuda)
         self._streams = Streams(cuda)
         self._slots = [Slot(cuda, self._streams, names) for _ in range(_SLOTS)]
-        self._runs: list[_Run] = []
-        self._execution = Execution(self._context, self._profiles, self._name, self._streams.compute, cuda)
+        self._runs: list[Run] = []
+        self._execution = Execution(self._context, *self._how_to_execute())
         self._graphed: OrderedDict[object, GraphedExecution] = OrderedDict()
+        self._errors.clear()  # what TensorRT reported while it loaded the engine did not stop it
 
     def _load(self, engine: Engine) -> None:
         self._runtime: Any = self._trt.Runtime(native_logger(self._trt))
@@ -136,20 +138,50 @@ class EngineGraph(Graph):
     def _largest_batch(self) -> int:
         return max(shapes[1][0] for profile in self._profiles for shapes in profile.values())
 
-    def _start(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> _Run:
+    def _start(self, feed: Feed, outputs: Mapping[str, TensorSpec]) -> Run:
         self._runs = [run for run in self._runs if not run.finished]
         if len(self._runs) == _SLOTS:
             self._runs.pop(0).finish()  # its outputs leave the slot
         used = [run.slot for run in self._runs]
         slot = next(slot for slot in self._slots if slot not in used)
+        kept = self._keeps_memory()
         try:
             run = self._queue(slot, feed, outputs)
+        except OutOfMemoryError:
+            if not (self.make_room() and kept):
+                raise
+            return self._start(feed, outputs)  # nothing is kept now, so this is the last attempt
         except BaseException:
             with contextlib.suppress(BcosError):  # nothing may be in flight when the slot is used again
                 self._streams.wait()
             raise
         self._runs.append(run)
         return run
+
+    def make_room(self) -> bool:
+        """Finish the runs that were started, and free all memory that is kept for later ones, with captured graphs."""
+        kept = self._keeps_memory()
+        try:
+            with self._cuda.selected():
+                for run in self._runs:
+                    run.finish()  # its outputs leave the slot
+                self._streams.wait()
+                self._runs.clear()
+                for execution in self._graphed.values():
+                    execution.free()
+                self._graphed.clear()
+                for buffer in self._buffers():
+                    buffer.release()
+        except BcosError:  # CUDA has failed: it is not known what is still in flight
+            return False
+        return kept
+
+    def _keeps_memory(self) -> bool:
+        return bool(self._graphed) or any(buffer.size for buffer in self._buffers())
+
+    def _buffers(self) -> list[Buffer]:
+        in_slots = [buffer for slot in self._slots for buffer in slot.buffers]
+        return [*in_slots, *self._blank_buffers.values(), self._scratch]
 
     def stop(self) -> None:
         """Does nothing: CUDA cannot end work that is on a stream."""
@@ -161,6 +193,8 @@ class EngineGraph(Graph):
                 stack.enter_context(_suppressing(self._cuda.selected()))
             with contextlib.suppress(BcosError):
                 self._streams.wait()
+            if self._kernels is not None:
+                self._kernels.save()
             for execution in (self._execution, *self._graphed.values()):
                 execution.free()
             self._graphed.clear()
@@ -168,16 +202,16 @@ class EngineGraph(Graph):
             self._free()
 
     def _free(self) -> None:
-        for slot in self._slots:
-            slot.free()
-        for buffer in (*self._blank_buffers.values(), self._scratch):
+        for buffer in self._buffers():
             with contextlib.suppress(BcosError):
                 buffer.release()
         if not self._freed:
+            for slot in self._slots:
+                slot.free_events()
             self._streams.free()
         self._freed = True
 
-    def _queue(self, slot: Slot, feed: Feed, outputs: Mapping[str, TensorSpec]) -> _Run:
+    def _queue(self, slot: Slot, feed: Feed, outputs: Mapping[str, TensorSpec]) -> Run:
         feed = self._inputs_of(feed)
         blanks = {name: self._blanks[name].shape for name in self._blanks if name not in feed}
         shapes = {name: array.shape for name, array in feed.items()} | blanks
@@ -195,7 +229,9 @@ class EngineGraph(Graph):
         if not execution.start():
             raise self._run_error(f"TensorRT cannot run {self._name} on {shapes}")
         slot.download(wanted)
-        return _Run(slot, wanted, lambda: self._save_kernels(shapes))
+        if self._kernels is not None:
+            self._kernels.note(shapes)
+        return Run(slot, wanted)
 
     def _execution_for(self, slot: Slot, shapes: Mapping[str, Shape]) -> Execution:
         if not self._cuda_graphs:
@@ -210,17 +246,16 @@ class EngineGraph(Graph):
         if context is None:
             raise self._run_error(f"TensorRT cannot make another context for {self._name}")
         captures = self._kernels is None  # TensorRT for RTX does it by itself
-        how = context, self._profiles, self._name, self._streams.compute, self._cuda
-        made = self._graphed[key] = GraphedExecution(*how, captures=captures)
+        made = self._graphed[key] = GraphedExecution(context, *self._how_to_execute(), captures=captures)
         return made
 
-    def _save_kernels(self, shapes: Mapping[str, Shape]) -> None:
-        if self._kernels is not None:
-            self._kernels.save_after(shapes)
+    def _how_to_execute(self) -> tuple[Any, ...]:
+        return self._profiles, self._name, self._streams.compute, self._cuda, self._run_error
 
     def _reserve_scratch(self, execution: Execution, shapes: Mapping[str, Shape]) -> None:
         """All runs share the scratch memory, because they compute one after another."""
-        size = scratch_size(execution.scratch_needed(), int(self._engine.device_memory_size_v2))
+        needed = execution.scratch_needed()
+        size = scratch_size(needed, int(self._engine.get_device_memory_size_for_profile_v2(execution.profile)))
         if size is None:
             raise self._run_error(f"TensorRT cannot plan the memory of {self._name} for {dict(shapes)}")
         if size > self._scratch.size:
@@ -269,26 +304,6 @@ class EngineGraph(Graph):
         if shape[1:] != expected.shape[1:] or dtype != expected.dtype:
             raise InferenceError(f"{name} of {self._name} is {dtype}{list(shape)}, expected {expected}")
         return shape, dtype
-
-
-class _Run:
-    """A run that was queued. Its outputs are fetched once."""
-
-    def __init__(self, slot: Slot, outputs: Outputs, after: Callable[[], None]) -> None:
-        self.slot = slot
-        self._outputs, self._after = outputs, after
-        self._arrays: Arrays | None = None
-
-    @property
-    def finished(self) -> bool:
-        return self._arrays is not None
-
-    def finish(self) -> Arrays:
-        """Wait for the run and return its outputs."""
-        if self._arrays is None:
-            self._arrays = self.slot.results(self._outputs)
-            self._after()
-        return self._arrays
 
 
 @contextlib.contextmanager

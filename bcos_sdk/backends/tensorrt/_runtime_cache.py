@@ -37,7 +37,8 @@ class RuntimeCache:
 
     def __init__(self, trt: Any, engine: Any, record: EngineRecord, gpu: int, *, cuda_graphs: bool = False) -> None:
         self._wanted = wanted_record(record, gpu)
-        self._seen: set[object] = set()
+        self._ran: set[object] = set()
+        self._saved_shapes = 0
         config = self.config = engine.create_runtime_config()
         config.set_execution_context_allocation_strategy(trt.ExecutionContextAllocationStrategy.USER_MANAGED)
         config.dynamic_shapes_kernel_specialization_strategy = trt.DynamicShapesKernelSpecializationStrategy.EAGER
@@ -50,23 +51,24 @@ class RuntimeCache:
             self._saved = hashlib.sha256(kernels).hexdigest()
         config.set_runtime_cache(self._cache)
 
-    def save_after(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Write the kernels to disk after the first run of these shapes, if there are new ones."""
-        key = tuple(sorted(shapes.items()))
-        if key in self._seen:
+    def note(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Remember that these shapes have run: TensorRT may have compiled kernels for them."""
+        self._ran.add(tuple(sorted(shapes.items())))
+
+    def save(self) -> None:
+        """Write the kernels to disk if there are new ones. It takes too long for a call, so it is done on closing."""
+        if len(self._ran) == self._saved_shapes:
             return
-        self._seen.add(key)
-        kernels = self._cache.serialize()
-        if kernels is None:
-            return
-        contents = bytes(memoryview(kernels))
-        digest = hashlib.sha256(contents).hexdigest()
-        if digest != self._saved:
-            self._saved = digest
-            try:
+        self._saved_shapes = len(self._ran)
+        try:
+            kernels = self._cache.serialize()
+            contents = b"" if kernels is None else bytes(memoryview(kernels))
+            digest = hashlib.sha256(contents).hexdigest()
+            if contents and digest != self._saved:
                 save_kernels(self._wanted, contents)
-            except (OSError, BcosError) as error:  # the results do not depend on it
-                log.warning("compiled kernels are not kept for the next start: %s", error)
+                self._saved = digest
+        except (OSError, BcosError, RuntimeError) as error:  # the results do not depend on it
+            log.warning("compiled kernels are not kept for the next start: %s", error)
 
 
 def wanted_record(engine: EngineRecord, gpu: int) -> CacheRecord:

@@ -81,10 +81,11 @@ class Slot:
         self._cuda.wait_for_host(self._downloaded)
         return {name: self._host[name].array(*how).copy() for name, how in shapes.items()}
 
-    def free(self) -> None:
-        for buffer in (*self.device.values(), *self._host.values()):
-            with contextlib.suppress(BcosError):
-                buffer.release()
+    @property
+    def buffers(self) -> list[Buffer]:
+        return [*self.device.values(), *self._host.values()]
+
+    def free_events(self) -> None:
         for event in (self._uploaded, self._computed, self._downloaded):
             with contextlib.suppress(BcosError):
                 self._cuda.free_event(event)

@@ -142,7 +142,7 @@ def test_classic_tensorrt_has_no_compute_capabilities(classic: Bindings, tmp_pat
 
 def test_the_calls_that_run_an_engine_are_valid(classic: Bindings) -> None:
     assert used(classic.run(RUNTIME)) == {
-        "ICudaEngine.device_memory_size_v2",
+        "ICudaEngine.get_device_memory_size_for_profile_v2",
         "IErrorRecorder.__init__",
         "Logger.__init__",
         "Runtime.error_recorder",

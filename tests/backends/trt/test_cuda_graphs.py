@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from support.bundles import MAX_BATCH, copy_of, cpu_backend, cropped, random_pixels, small_bundle
-from support.fake_gpu import FakeTensorRT
+from support.fake_gpu import FakeContext, FakeTensorRT
 from support.gpu_machine import GpuMachine, forget, uninstall
 
 from bcos_sdk import Client
 from bcos_sdk.backends import Backend, open_backend
 from bcos_sdk.backends.tensorrt import GraphedExecution
 from bcos_sdk.bundle import Bundle, open_bundle
+from bcos_sdk.errors import InferenceError
 from bcos_sdk.images import encode
 
 
@@ -103,6 +104,29 @@ def test_an_engine_that_cannot_be_captured_runs_without(
     assert "launch" not in machine.cuda.log
     assert machine.cuda.graphs == {}
     assert "explain.onnx runs without CUDA graphs: TensorRT cannot be captured on a stream" in caplog.text
+
+
+def test_a_failed_capture_is_no_lack_of_memory_later(
+    machine: GpuMachine, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What TensorRT reports while it is captured must not decide what a later error is."""
+    machine.cuda.can_capture = False
+    backend = open_backend(bundle, "tensorrt", cuda_graphs=True)
+    run, codes = FakeContext.execute_async_v3, machine.trt.ErrorCodeTRT
+
+    def reports(self: FakeContext, stream: int) -> bool:
+        if machine.cuda.capturing is None:
+            return run(self, stream)
+        machine.trt.runtime.error_recorder.report_error(codes.FAILED_ALLOCATION, "no memory for a capture")
+        return False
+
+    monkeypatch.setattr(FakeContext, "execute_async_v3", reports)
+    for _ in range(6):
+        backend.predict(pixels_of(2))
+    monkeypatch.setattr(FakeContext, "execute_async_v3", lambda _self, _stream: False)
+    with pytest.raises(InferenceError) as caught:
+        backend.predict(pixels_of(2))
+    assert type(caught.value) is InferenceError
 
 
 def test_a_client_with_the_option(machine: GpuMachine, bundle: Bundle) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.bundles import MAX_BATCH, SIZE, copy_of, cpu_backend, cropped, random_pixels, small_bundle
-from support.fake_gpu import FakeContext, fake_plan
+from support.fake_gpu import FakeContext, FakeEngine, Status, fake_plan
 from support.gpu_machine import GpuMachine, uninstall, use_worker
 
 from bcos_sdk import Client
@@ -198,13 +198,13 @@ def test_a_plan_that_tensorrt_never_loads_is_an_error(bundle: Bundle) -> None:
         EngineGraph(Engine(b"not a plan", record), Cuda(0), "predict.onnx")
 
 
-def test_out_of_memory_can_be_retried(machine: GpuMachine, bundle: Bundle) -> None:
+def test_out_of_memory_can_be_retried(machine: GpuMachine, bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = open_backend(bundle, "tensorrt")
-    machine.cuda.room = 1000
-    with pytest.raises(OutOfMemoryError, match="cudaErrorMemoryAllocation") as caught:
-        backend.explain(images(MAX_BATCH), np.full((MAX_BATCH, 2), -1), weights=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(machine.cuda, "cudaMalloc", lambda _size: (Status.cudaErrorMemoryAllocation, None))
+        with pytest.raises(OutOfMemoryError, match="cudaErrorMemoryAllocation") as caught:
+            backend.explain(images(MAX_BATCH), np.full((MAX_BATCH, 2), -1), weights=False)
     assert caught.value.retryable
-    machine.cuda.room = 1 << 30
     backend.explain(images(MAX_BATCH), np.full((MAX_BATCH, 2), -1), weights=False)
     backend.close()
     assert machine.cuda.memory == {"device": {}, "pinned": {}}, "memory leaked after an error"
@@ -318,7 +318,7 @@ def test_auto_skips_a_gpu_that_fails_while_running(
 ) -> None:
     open_backend(bundle, "tensorrt").close()
     if failure == "memory":
-        machine.cuda.room = 100
+        machine.cuda.room = 100  # enough to load the graphs, but not to run them
     else:
         monkeypatch.setattr(FakeContext, "execute_async_v3", lambda _self, _stream: False)
     assert open_backend(bundle, "auto").device == Device(CPU)
@@ -391,13 +391,39 @@ def test_a_failure_to_plan_the_memory_is_an_error(bundle: Bundle, monkeypatch: p
         backend.predict(images(1))
 
 
-@pytest.mark.parametrize(
-    ("for_shapes", "for_engine", "size"), [(0, 0, 256), (0, 1, None), (1, 1, 256), (1000, 4000, 1000)]
-)
-def test_zero_bytes_are_an_error_unless_the_engine_needs_none(
-    for_shapes: int, for_engine: int, size: int | None
+def test_a_profile_may_need_no_memory_although_another_does(
+    machine: GpuMachine, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert scratch_size(for_shapes, for_engine) == size
+    """One image with one target has a profile of its own, and 0 bytes are no error there."""
+    needed = FakeContext.update_device_memory_size_for_shapes
+    of_shapes = lambda self: 0 if self.profile == 0 else needed(self)  # noqa: E731
+    monkeypatch.setattr(FakeContext, "update_device_memory_size_for_shapes", of_shapes)
+    monkeypatch.setattr(FakeEngine, "get_device_memory_size_for_profile_v2", lambda _self, place: place << 20)
+    backend = open_backend(bundle, "tensorrt")
+    for count in (1, 3, 1):
+        backend.explain(images(count), np.zeros((count, 1), np.int64), weights=False)
+    assert [profile for profile, _ in machine.trt.runs][-3:] == [0, 1, 0]
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("name", ["pixels", "logits"])
+def test_an_address_that_tensorrt_refuses_is_an_error(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Otherwise the run would read or write what an earlier run has bound."""
+    backend = open_backend(bundle, "tensorrt")
+    monkeypatch.setattr(FakeContext, "set_tensor_address", lambda _self, tensor, _address: tensor != name)
+    with pytest.raises(InferenceError, match=rf"does not accept the address 0x\w+ for {name} of predict\.onnx: "):
+        backend.predict(images(1))
+
+
+@pytest.mark.parametrize(
+    ("for_shapes", "for_profile", "size"), [(0, 0, 256), (0, 1, None), (1, 1, 256), (1000, 4000, 1000)]
+)
+def test_zero_bytes_are_an_error_unless_the_profile_needs_none(
+    for_shapes: int, for_profile: int, size: int | None
+) -> None:
+    assert scratch_size(for_shapes, for_profile) == size
 
 
 def test_opening_a_bundle_asks_each_flavour_once(machine: GpuMachine, bundle: Bundle) -> None:

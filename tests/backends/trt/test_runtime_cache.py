@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.bundles import copy_of, encoded_batch, small_bundle
-from support.fake_gpu import FakeTensorRT
+from support.fake_gpu import FakeKernels, FakeTensorRT
 from support.gpu_machine import GpuMachine, forget, uninstall
 
 from bcos_sdk.backends import open_backend
@@ -54,6 +54,37 @@ def test_the_next_process_compiles_nothing(rtx: FakeTensorRT, bundle: Bundle, tm
     assert len(rtx.compiled) == compiled
     run(bundle, "tensorrt:1")
     assert len(rtx.compiled) == 2 * compiled, "another GPU has other kernels"
+
+
+def test_kernels_are_serialised_once_on_closing(
+    rtx: FakeTensorRT, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes time, and no call may wait for it. A client that has run no shapes serialises nothing."""
+    done: list[int] = []
+    serialize = FakeKernels.serialize
+    monkeypatch.setattr(FakeKernels, "serialize", lambda self: done.append(1) or serialize(self))
+    backend = open_backend(bundle, "tensorrt")
+    for count in (1, 2, 3, 1, 2):
+        backend.explain(encoded_batch(count), np.full((count, 1), -1), weights=False)
+    assert (done, kernels(tmp_path)) == ([], [])
+    backend.close()
+    backend.close()
+    assert len(done) == len(kernels(tmp_path)) == 2, "one per engine"
+    written = [path.stat().st_mtime_ns for path in kernels(tmp_path)]
+    run(bundle)
+    assert [path.stat().st_mtime_ns for path in kernels(tmp_path)] == written, "nothing new was compiled"
+
+
+def test_kernels_that_cannot_be_serialised_do_not_disturb_closing(
+    rtx: FakeTensorRT, bundle: Bundle, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_self: FakeKernels) -> bytes:
+        raise RuntimeError("no kernels")
+
+    monkeypatch.setattr(FakeKernels, "serialize", broken)
+    run(bundle)
+    assert "compiled kernels are not kept for the next start: no kernels" in caplog.text
+    assert rtx.cuda.memory == {"device": {}, "pinned": {}}
 
 
 def test_a_new_driver_compiles_again(rtx: FakeTensorRT, machine: GpuMachine, bundle: Bundle) -> None:
@@ -120,4 +151,5 @@ def test_the_calls_exist_in_the_real_bindings() -> None:
     assert trt.IRuntimeConfig.dynamic_shapes_kernel_specialization_strategy.fset is not None
     assert "bool" in trt.IRuntimeCache.deserialize.__doc__
     assert "IHostMemory" in trt.IRuntimeCache.serialize.__doc__
-    assert isinstance(trt.ICudaEngine.device_memory_size_v2, property)
+    assert "profile_index" in trt.ICudaEngine.get_device_memory_size_for_profile_v2.__doc__
+    assert "-> bool" in trt.IExecutionContext.set_tensor_address.__doc__
