@@ -117,11 +117,15 @@ class Runtime(ABC):
             return Outcome(error.message)
         except Exception as error:  # the errors of runtimes have no other common base
             return Outcome(f"it failed while running: {error}")
-        return judge(outputs)
+        return judge(outputs, self.probe_precision(index))
 
     def open_probe(self, index: int) -> Graph:
         """Load the graph of `examine`."""
-        return self.open_onnx(probe_model(), index)
+        return self.open_onnx(probe_model(self.probe_precision(index)), index)
+
+    def probe_precision(self, index: int) -> GraphPrecision:  # noqa: ARG002
+        """The precision of `examine`: "fp16" if the device has no products in float32."""
+        return "fp32"
 
     def device_name(self, index: int) -> str:
         """The name of a device, for example "cpu" or "cuda:0"."""

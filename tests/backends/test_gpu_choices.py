@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +14,18 @@ import onnx
 import pytest
 from support import gpu_machine
 from support.bundles import random_pixels, small_bundle
+from support.fake_gpu import FakeTensorRT
 from support.gpu_machine import GpuMachine
 
 from bcos_sdk import Client
 from bcos_sdk.backends import Device, Driver, Gpu, Graph, _open, examine_device, open_backend
 from bcos_sdk.backends._open import passed_over
-from bcos_sdk.backends._probe import PROBE_SPECS, probe_image, probe_model
+from bcos_sdk.backends._probe import PROBE_SPECS, judge, probe_image, probe_model
 from bcos_sdk.backends.onnxruntime import CPU, CUDA
 from bcos_sdk.backends.openvino import OPENVINO
-from bcos_sdk.backends.tensorrt import TENSORRT, choose_flavour
+from bcos_sdk.backends.tensorrt import TENSORRT, choose_flavour, run_worker
 from bcos_sdk.bundle import builtin_bundle
-from bcos_sdk.errors import MissingExtraError
+from bcos_sdk.errors import DeviceUnavailableError, EngineError, MissingExtraError
 
 UseDriver = Callable[[Driver], None]
 L4, T4 = Gpu(name="L4", capability="8.9"), Gpu(name="T4", capability="7.5")
@@ -165,6 +168,53 @@ def test_a_client_does_not_use_rtx_for_float32_on_a_gpu_without_it(
     with pytest.raises(Exception, match=r"cannot multiply in float32 on compute capability 7\.5; export .* fp16"):
         Client(small_bundle().path, device="tensorrt")
     assert machine.builds == []
+
+
+@pytest.fixture
+def t4_with_rtx(machine: GpuMachine, monkeypatch: pytest.MonkeyPatch) -> GpuMachine:
+    """A T4 with TensorRT for RTX only, which has no float32 matrix product there."""
+    machine.update(gpus=(T4,))
+    gpu_machine.uninstall(monkeypatch, "tensorrt")
+    machine.trt = FakeTensorRT(machine.cuda, "tensorrt_rtx")
+    monkeypatch.setitem(sys.modules, "tensorrt_rtx", machine.trt)
+    gpu_machine.forget()
+    return machine
+
+
+def test_a_gpu_with_fp16_only_is_probed_in_fp16(t4_with_rtx: GpuMachine) -> None:
+    assert examine_device(Device(TENSORRT)) == (None, "fp16")
+    t4_with_rtx.update(gpus=(L4,))
+    assert examine_device(Device(TENSORRT)) == (None, "fp32")
+
+
+def test_a_model_in_float32_is_refused_there_before_it_is_built(t4_with_rtx: GpuMachine) -> None:
+    shape = probe_image().shape
+    with pytest.raises(DeviceUnavailableError, match=r"cannot multiply in float32 on compute capability 7\.5"):
+        TENSORRT.open_onnx(probe_model(), 0, shapes={"image": (shape, shape, shape)})
+    assert t4_with_rtx.builds == []
+
+
+def test_the_probe_in_fp16_is_a_valid_model() -> None:
+    model = onnx.load_from_string(probe_model("fp16"))
+    onnx.checker.check_model(model, full_check=True)
+    assert {one.data_type for one in model.graph.initializer} == {onnx.TensorProto.FLOAT16}
+    outputs = CPU.open_onnx(probe_model("fp16"), 0).run({"image": probe_image()}, PROBE_SPECS)
+    assert judge(outputs, "fp16") == (None, "fp16")
+    outputs["convolution"] = outputs["convolution"] * np.float32(1.02)
+    assert "the error of a convolution is 2e-02" in str(judge(outputs, "fp16").problem)
+
+
+@pytest.mark.parametrize(("precision", "builds"), [("fp16", True), ("fp32", False)])
+def test_tensorrt_for_rtx_builds_the_probe_for_a_t4_in_fp16_only(tmp_path: Path, precision: Any, builds: bool) -> None:
+    """With the real TensorRT for RTX, which needs no GPU for it."""
+    pytest.importorskip("tensorrt_rtx")
+    shape = probe_image().shape
+    graph = tmp_path / "probe.onnx"
+    graph.write_bytes(probe_model(precision))
+    job = {"task": "build", "flavour": "tensorrt_rtx", "graph": str(graph), "plan": str(tmp_path / "plan")}
+    job |= {"profiles": [{"image": [shape] * 3}], "capabilities": ["7.5"], "tf32": False, "gpu": None}
+    with nullcontext() if builds else pytest.raises(EngineError):
+        assert run_worker(job)["size"] > 0
 
 
 def same_as_the_cpu(device: str, folder: Path, *, tf32: bool) -> None:

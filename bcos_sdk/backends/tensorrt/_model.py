@@ -15,11 +15,14 @@ from bcos_sdk.backends.tensorrt._graph import EngineGraph
 from bcos_sdk.backends.tensorrt._record import EngineKey, EngineRecord
 from bcos_sdk.backends.tensorrt._worker import run_worker
 from bcos_sdk.bundle import InputShapes
+from bcos_sdk.contract import GraphPrecision
 
 __all__ = ["open_model"]
 
 
-def open_model(source: Path | bytes, shapes: InputShapes, flavour: Flavour, gpu: int) -> Graph:
+def open_model(
+    source: Path | bytes, shapes: InputShapes, flavour: Flavour, gpu: int, precision: GraphPrecision = "fp32"
+) -> Graph:
     """Build an engine of an ONNX file, or of its bytes, for these shapes on this GPU, and load it."""
     capability = probe_driver().gpus[gpu].capability
     with tempfile.TemporaryDirectory() as folder:
@@ -31,7 +34,7 @@ def open_model(source: Path | bytes, shapes: InputShapes, flavour: Flavour, gpu:
         key = EngineKey(
             graph_sha256=sha256_of(graph),
             weights_sha256="",
-            precision="fp32",
+            precision=precision,
             tf32=False,
             profiles=(shapes,),
             flavour=flavour,

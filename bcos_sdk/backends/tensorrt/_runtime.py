@@ -26,7 +26,7 @@ from bcos_sdk.backends.tensorrt._model import open_model
 from bcos_sdk.backends.tensorrt._obtain import key_for_gpu, obtain_engine
 from bcos_sdk.backends.tensorrt._record import EngineKey, EngineRecord
 from bcos_sdk.bundle import Bundle, InputShapes
-from bcos_sdk.contract import IMAGE
+from bcos_sdk.contract import IMAGE, GraphPrecision
 from bcos_sdk.errors import EngineError
 
 __all__ = ["TENSORRT"]
@@ -53,8 +53,13 @@ class TensorrtRuntime(Runtime):
     @override
     def open_probe(self, index: int) -> Graph:
         """Build an engine of the probe, which takes seconds, and load it."""
-        shape = probe_image().shape
-        return open_model(probe_model(), {IMAGE.name: (shape, shape, shape)}, self._first_flavour(index), index)
+        shape, precision = probe_image().shape, self.probe_precision(index)
+        flavour = self._flavour_for(precision, index)
+        return open_model(probe_model(precision), {IMAGE.name: (shape, shape, shape)}, flavour, index, precision)
+
+    @override
+    def probe_precision(self, index: int) -> GraphPrecision:
+        return "fp32" if _flavours_on(index, "fp32") else "fp16"
 
     @override
     def open_graph(self, graph: Path, bundle: Bundle, index: int, options: OpenOptions) -> Graph:
@@ -94,10 +99,13 @@ class TensorrtRuntime(Runtime):
         """Build an engine for these shapes, which takes minutes, and load it. It is not kept."""
         if shapes is None:
             raise unavailable(self.device_name(index), "TensorRT needs the shapes of the inputs")
-        return open_model(source, shapes, self._first_flavour(index), index)
+        return open_model(source, shapes, self._flavour_for("fp32", index), index)
 
-    def _first_flavour(self, index: int) -> Flavour:
-        return next(one for one in installed_flavours() if flavour_problem(one, index) is None)
+    def _flavour_for(self, precision: GraphPrecision, index: int) -> Flavour:
+        flavours = _flavours_on(index, precision)
+        if not flavours:
+            raise unavailable(self.device_name(index), _no_flavour(precision, index))
+        return flavours[0]
 
 
 def _accept_own(record: EngineRecord) -> str | None:
@@ -107,10 +115,14 @@ def _accept_own(record: EngineRecord) -> str | None:
 
 def _keys(bundle: Bundle, graph: Path, index: int, *, tf32: bool) -> list[EngineKey]:
     """The keys of the engines that fit the GPU, one per flavour, the best one first."""
-    capability = _capability(index)
-    flavours = flavours_for(capability, bundle.manifest.precision, installed_flavours())
-    flavours = [flavour for flavour in flavours if flavour_problem(flavour, index) is None]
+    flavours = _flavours_on(index, bundle.manifest.precision)
     return [key_for_gpu(bundle, graph, flavour, index, tf32=tf32) for flavour in flavours]
+
+
+def _flavours_on(index: int, precision: GraphPrecision) -> list[Flavour]:
+    """The flavours that work on the GPU and have products of this precision there, the best one first."""
+    flavours = flavours_for(_capability(index), precision, installed_flavours())
+    return [flavour for flavour in flavours if flavour_problem(flavour, index) is None]
 
 
 def _capability(index: int) -> str:
@@ -118,7 +130,7 @@ def _capability(index: int) -> str:
     return gpus[index].capability if index < len(gpus) else "unknown"
 
 
-def _no_flavour(precision: str, index: int) -> str:
+def _no_flavour(precision: GraphPrecision, index: int) -> str:
     capability = _capability(index)
     if precision == "fp32" and capability in HALF_ONLY and "tensorrt_rtx" in installed_flavours():
         return (
