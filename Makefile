@@ -90,8 +90,7 @@ build/torch-$(TORCH)/.ready: pyproject.toml constraints.txt
 
 test-gpu: .venv-gpu/.ready  ## the tests that need an NVIDIA GPU, in an environment with CUDA and TensorRT
 	.venv-gpu/bin/pytest -m gpu
-	.venv-gpu/bin/bcos-sdk export cifar10_resnet18_w16 --precision fp16 --force -o build/gpu-half
-	.venv-gpu/bin/bcos-sdk doctor --report build/gpu-report.json --model build/gpu-half
+	.venv-gpu/bin/bcos-sdk doctor --report build/gpu-report.json
 
 .venv-gpu/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(@D)

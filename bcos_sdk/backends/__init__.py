@@ -6,6 +6,7 @@ from bcos_sdk.backends._driver import Driver, Gpu, probe_driver
 from bcos_sdk.backends._graph import Arrays, Graph, ImageList, Images, TensorSpec, explain_specs, inference_error
 from bcos_sdk.backends._open import open_backend, open_graph
 from bcos_sdk.backends._pixel_input import Encoding, with_only_pixels
+from bcos_sdk.backends._probe import Outcome
 from bcos_sdk.backends._runtime import Device, OpenOptions, Runtime, check_device, examine_device
 from bcos_sdk.backends.remote import Connected, Remote, connect, is_address
 
@@ -23,6 +24,7 @@ __all__ = [
     "ImageList",
     "Images",
     "OpenOptions",
+    "Outcome",
     "Remote",
     "RunsAtOnce",
     "Runtime",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -108,7 +109,7 @@ def test_doctor_warns_of_two_runtimes_and_fails_without_a_device(monkeypatch: py
     result = run("doctor")
     assert result.exit_code == 1
     assert "both installed and overwrite each other" in result.stdout
-    assert "device cpu         no: broken" in result.stdout
+    assert re.search(r"^device cpu +no: broken$", result.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -141,21 +142,3 @@ def test_devices_are_tried_for_real(monkeypatch: pytest.MonkeyPatch) -> None:
         assert examine_device(Device(CPU)).precision == "tf32"
         error = 0.0
         assert examine_device(Device(CPU)).precision == "fp32"
-
-
-def test_the_report_of_doctor_has_a_row_per_device_and_precision(tmp_path: Path) -> None:
-    file = tmp_path / "report.json"
-    done = run("doctor", "--report", str(file))
-    assert done.exit_code == 0
-    rows = json.loads(file.read_text("utf-8"))["measured"]
-    by_device = {row["device"]: row for row in rows}
-    for device in ("cpu", "openvino"):
-        row = by_device[device]
-        assert (row["problem"], row["precision"], row["device_used"]) == (None, "fp32", device)
-        assert 0 <= row["residual"] <= 1e-5
-        assert 0 < row["weights_error"] < 1e-4
-        assert min(row["milliseconds"].values()) > 0
-    assert "this ONNX Runtime has no CUDA" in by_device["cuda:0"]["problem"] or by_device["cuda:0"]["precision"]
-    table = [line.split() for line in done.stdout.splitlines() if line.startswith("cpu ")]
-    assert table[0][1] == "fp32"
-    assert run("doctor", "--report", str(tmp_path / "no" / "folder.json")).exit_code != 0
