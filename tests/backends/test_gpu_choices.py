@@ -211,8 +211,8 @@ def test_tensorrt_for_rtx_builds_the_probe_for_a_t4_in_fp16_only(tmp_path: Path,
     shape = probe_image().shape
     graph = tmp_path / "probe.onnx"
     graph.write_bytes(probe_model(precision))
-    job = {"task": "build", "flavour": "tensorrt_rtx", "graph": str(graph), "plan": str(tmp_path / "plan")}
-    job |= {"profiles": [{"image": [shape] * 3}], "capabilities": ["7.5"], "tf32": False, "gpu": None}
+    job: dict[str, Any] = {"task": "build", "flavour": "tensorrt_rtx", "capabilities": ["7.5"], "tf32": False}
+    job |= {"graph": str(graph), "plan": str(tmp_path / "plan"), "profiles": [{"image": [shape] * 3}], "gpu": None}
     with nullcontext() if builds else pytest.raises(EngineError):
         assert run_worker(job)["size"] > 0
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from bcos_sdk import Client
 from bcos_sdk.backends import Backend, open_backend, probe_driver
 from bcos_sdk.backends.tensorrt import EngineRecord, flavour_problem, flavours_for
 from bcos_sdk.bundle import Bundle, builtin_bundle, open_bundle
-from bcos_sdk.contract import GraphPrecision
+from bcos_sdk.contract import ExplainOutputs, GraphPrecision
 from bcos_sdk.exporters import export
 from bcos_sdk.images import encode
 
@@ -143,6 +144,31 @@ def test_cuda_graphs_agree_with_onnx_runtime(bundle: Bundle) -> None:
         targets = np.arange(count * rows).reshape(count, rows) % (bundle.manifest.classes + 1)
         for again in range(6):
             compare(gpu, cpu, images(count, seed=10 * seed + again), targets)
+    gpu.close()
+
+
+@pytest.mark.parametrize("cuda_graphs", [False, True])
+def test_switching_profiles_agrees_with_onnx_runtime(cuda_graphs: bool) -> None:
+    """One image with one target has a profile of its own. Each run switches to the other one, also during a run."""
+    exported = open_bundle(builtin_bundle())
+    gpu, cpu = open_backend(exported, "tensorrt", cuda_graphs=cuda_graphs), cpu_backend(exported)
+    batches = [encoded_images(count, exported) for count in (1, 8)]
+    asked = [np.array([[3]]), np.arange(40).reshape(8, 5) % 11]
+    truths = [cpu.explain(*pair, weights=True) for pair in zip(batches, asked, strict=True)]
+    wanted = [place % 2 for place in range(12)]
+    waiting: deque[Callable[[], ExplainOutputs]] = deque()
+    got = []
+    for overlap in (1, 2):  # one run at a time, then each started while the one before is on the GPU
+        for place in wanted:
+            waiting.append(gpu.start_explain(batches[place], asked[place], weights=True))
+            if len(waiting) == overlap:
+                got.append(waiting.popleft()())
+    got.extend(finish() for finish in waiting)
+    assert len(got) == 2 * len(wanted)
+    for place, outputs in zip([*wanted, *wanted], got, strict=True):
+        assert (outputs.classes == truths[place].classes).all()
+        assert relative_difference(outputs.weights, truths[place].weights) < CLOSE
+        assert relative_difference(outputs.logits, truths[place].logits) < CLOSE
     gpu.close()
 
 

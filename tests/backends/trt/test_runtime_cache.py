@@ -62,7 +62,12 @@ def test_kernels_are_serialised_once_on_closing(
     """It takes time, and no call may wait for it. A client that has run no shapes serialises nothing."""
     done: list[int] = []
     serialize = FakeKernels.serialize
-    monkeypatch.setattr(FakeKernels, "serialize", lambda self: done.append(1) or serialize(self))
+
+    def counted(self: FakeKernels) -> bytes:
+        done.append(1)
+        return serialize(self)
+
+    monkeypatch.setattr(FakeKernels, "serialize", counted)
     backend = open_backend(bundle, "tensorrt")
     for count in (1, 2, 3, 1, 2):
         backend.explain(encoded_batch(count), np.full((count, 1), -1), weights=False)
