@@ -17,14 +17,14 @@ from bcos_sdk.errors import InputError
 def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """The shape of the targets of each batch that reaches the graph."""
     found: list[tuple[int, ...]] = []
-    explain = GraphBackend.explain
+    start = GraphBackend.start_explain
 
     def recorded(self: GraphBackend, images: Any, targets: Any, *, weights: bool) -> Any:
         found.append(targets.shape)
         assert len(images) == len(targets)
-        return explain(self, images, targets, weights=weights)
+        return start(self, images, targets, weights=weights)
 
-    monkeypatch.setattr(GraphBackend, "explain", recorded)
+    monkeypatch.setattr(GraphBackend, "start_explain", recorded)
     return found
 
 
