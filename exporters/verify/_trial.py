@@ -109,14 +109,14 @@ class Trial:
             self._same = SameChoices(module, self.images, self._truth, output, without)
             self._same.check_program()
         self.limits: dict[GraphPrecision, dict[str, float]] = {"fp32": dict(LIMITS), "fp16": dict(_HALF_LIMITS)}
-        if self._same is None:
-            self._widen_limits()
         self.bias_share = float("nan")
         self._batches = sorted({1, min(2, max_batch), min(3, max_batch), max_batch})
 
     @property
     def limits_of_layers(self) -> dict[str, float]:
         """The limits for graphs of inner layers. They are not compared given the same choices, so W may jump."""
+        if self._same is None:
+            self._widen_limits()
         return self.limits["fp32"] | ({} if self._same is None else {name: _CAPS[name] for name in _JUMPING})
 
     @property
@@ -193,7 +193,10 @@ class Trial:
 
     def _judge(self, batch: int, figures: Mapping[str, float], precision: GraphPrecision) -> None:
         limits = self.limits[precision]
-        if self._same is not None and any(not figures[name] <= limit for name, limit in limits.items()):
+        # Torch's own error takes a fifth of the time of an export, and most graphs keep the least limits. Those of fp16
+        # are also the limits of self-tests on other devices.
+        exceeded = any(not figures[name] <= limit for name, limit in limits.items())
+        if exceeded or (precision == "fp16" and self._same is None):
             self._widen_limits()
         for name, limit in limits.items():
             if not figures[name] <= limit:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from pydantic import ValidationError
 
-from bcos_sdk.contract import TOLERANCE_CAPS
+from bcos_sdk.contract import TOLERANCE_CAPS, certificate_fault
 from bcos_sdk.errors import (
     ImageTooLargeError,
     IncompleteExplanationError,
@@ -34,7 +34,6 @@ from bcos_sdk.results import (
     Failure,
     Prediction,
     Target,
-    _explanation,
     read_explanation,
 )
 
@@ -403,13 +402,12 @@ def test_an_explanation_whose_arrays_were_changed_cannot_be_drawn() -> None:
 
 def test_a_certificate_is_checked_once_but_again_for_a_changed_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[object] = []
-    check = _explanation.certificate_fault
 
     def counted(*arrays: Any, **figures: Any) -> str | None:
         checked.append(arrays)
-        return check(*arrays, **figures)
+        return certificate_fault(*arrays, **figures)
 
-    monkeypatch.setattr(_explanation, "certificate_fault", counted)
+    monkeypatch.setattr("bcos_sdk.results._explanation.certificate_fault", counted)
     whole = explained()
     assert len(checked) == len(whole.explanations), "becoming a part of a result is no reason to check again"
     first = whole.explanations[0]
