@@ -59,8 +59,16 @@ def read_token(file: Path | None, variable: str) -> str | None:
         return os.environ.get(variable) or None
     try:
         token = file.read_bytes()[: _LONGEST_TOKEN + 1].decode("ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the token from {file}: {error}", source=str(file), hint="Write ASCII.") from None
+    except OSError as error:
+        raise InputError(
+            f"cannot read the token from {file}: {error.strerror or error}",
+            source=str(file),
+            hint=f"Name a file that you can read, or set {variable}.",
+        ) from None
+    except UnicodeDecodeError:
+        raise InputError(
+            f"the token in {file} is not ASCII", source=str(file), hint="Write one line of ASCII characters."
+        ) from None
     if not token or len(token) > _LONGEST_TOKEN or not token.isprintable():
         raise InputError(
             f"{file} has no token", source=str(file), hint=f"Write one line of 1 to {_LONGEST_TOKEN} ASCII characters."

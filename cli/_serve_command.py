@@ -9,11 +9,13 @@ from pathlib import Path
 import click
 
 from bcos_sdk._extras import require
+from bcos_sdk._open_inference import check_model_name
 from bcos_sdk.bundle import DEFAULT_MODEL, find_bundle
 from bcos_sdk.cli._common import device_option, tf32_option, threads_option, trust_engines_option
 from bcos_sdk.cli._remote_options import read_token
 from bcos_sdk.cli._terminal import print_lines, print_message
 from bcos_sdk.cli._trust_options import Trust, trust_options
+from bcos_sdk.contract import EXPLAIN_SUFFIX
 from bcos_sdk.limits import MOST_PIXELS, Limits
 
 __all__ = ["serve"]
@@ -99,11 +101,12 @@ def serve(
     """
     require("fastapi", "uvicorn", "httptools", "prometheus_client", "python_multipart", purpose="`bcos-sdk serve`")
     bundle = find_bundle(model, **trust.arguments)  # a wrong model is an error of the command, not of a worker
+    check_model_name(name or bundle.manifest.model.name, server="this server", reserved=EXPLAIN_SUFFIX)
     token = read_token(token_file, _TOKEN_VARIABLE)
     from bcos_sdk.serve import ServeSettings, run_server
 
     settings = ServeSettings(
-        model=str(bundle.path),
+        model=str(bundle.path.resolve()),  # a path without a folder would mean a name in the store
         name=name,
         host=host,
         port=port,

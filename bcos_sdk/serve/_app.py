@@ -8,6 +8,7 @@ from collections.abc import Callable
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from uvicorn.config import STARTUP_FAILURE
 
 from bcos_sdk import __version__
 from bcos_sdk._logs import log
@@ -54,10 +55,19 @@ def create_app(
 
 
 def app_of_worker() -> FastAPI:
-    """The application of a worker process, with the settings from its environment."""
+    """The application of a worker process, with the settings from its environment.
+
+    Its model is ready: a worker accepts nothing before, so that its siblings get the requests. uvicorn does not start a
+    worker again that ends with its code for a failed start.
+    """
     settings = ServeSettings.model_validate_json(os.environ[SETTINGS_VARIABLE])
     configure_logs(settings.log_format)
-    return create_app(settings, token=os.environ.get(TOKEN_VARIABLE) or None)
+    app = create_app(settings, token=os.environ.get(TOKEN_VARIABLE) or None)
+    service: Service = app.state.service
+    service.open()
+    if service.failure is not None:
+        raise SystemExit(STARTUP_FAILURE)
+    return app
 
 
 def _metrics(request: Request) -> Response:

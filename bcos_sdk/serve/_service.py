@@ -1,4 +1,4 @@
-"""The model behind the routes: opened and tested while the server already answers that it is alive."""
+"""The model behind the routes: opened and tested before the server is ready."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ class Service:
     def __init__(self, settings: ServeSettings, metrics: Metrics, open_client: Callable[..., Client] = Client) -> None:
         self.settings = settings
         self.metrics = metrics
-        self.failure: BcosError | None = None
+        self.failure: Exception | None = None
+        """Why the model cannot be served."""
+        self.on_failure: Callable[[], None] = lambda: None
+        """Called when the model cannot be served, in any thread."""
         self._open_client = open_client
         self._client: Client | None = None
         self._digest = ""
@@ -38,6 +41,8 @@ class Service:
     @property
     def client(self) -> Client:
         """The client; an answer with status 503 until it is ready."""
+        if self.failure is not None:
+            raise HttpError(500, "internal_error", "the model cannot be served; the log of the server has the cause")
         if self._client is None:
             raise HttpError(503, "not_ready", "the model is being loaded and tested")
         return self._client
@@ -53,17 +58,35 @@ class Service:
 
     @asynccontextmanager
     async def lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
-        """Open the client beside the event loop; close it after the last answer."""
-        opening = asyncio.ensure_future(asyncio.to_thread(self._open))
+        """Open the client beside the event loop, unless it is open; close it after the last answer."""
+        opening = None if self.ready else asyncio.ensure_future(asyncio.to_thread(self.open))
         try:
             yield
         finally:
-            client = await opening
-            self._client = None
+            if opening is not None:
+                await opening
+            client, self._client = self._client, None
             if client is not None:
                 await client.aclose()
 
-    def _open(self) -> Client | None:
+    def open(self) -> None:
+        """Open and test the model. If that fails, the error is logged and kept in `failure`."""
+        try:
+            client = self._tested_client()
+        except Exception as error:
+            self.failure = error
+            code = error.code if isinstance(error, BcosError) else "internal_error"
+            unexpected = None if isinstance(error, BcosError) else error
+            log.error("the model cannot be served: [%s] %s", code, str(error) or repr(error), exc_info=unexpected)
+            self.on_failure()
+            return
+        client.watch_batches(self._batch_ran)
+        self._digest = client.exported_manifest.digest
+        self._client = client
+        address = f" at {self.settings.address}" if self.settings.address else ""
+        log.info("ready: %s on %s%s", self.name, client.device, address)
+
+    def _tested_client(self) -> Client:
         limits = Limits(
             bytes=self.settings.max_body,
             pixels=self.settings.max_pixels or Limits().pixels,
@@ -71,17 +94,8 @@ class Service:
             images=256,
             decoding="isolated",
         )
-        try:
-            client = self._open_client(self.settings.model, limits=limits, **self.settings.client)
-            client.warmup()
-        except BcosError as error:
-            self.failure = error
-            log.error("the model cannot be served: [%s] %s", error.code, str(error))
-            return None
-        client.watch_batches(self._batch_ran)
-        self._digest = client.exported_manifest.digest
-        self._client = client
-        log.info("ready: %s on %s", self.name, client.device)
+        client = self._open_client(self.settings.model, limits=limits, **self.settings.client)
+        client.warmup()
         return client
 
     def _batch_ran(self, images: int) -> None:

@@ -25,6 +25,8 @@ class ServeSettings(BaseModel):
     """The name in addresses; by default that of the manifest."""
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
+    address: str | None = None
+    """Where callers reach the server, for the log: set when the port is bound."""
     workers: PositiveInt = 1
     client: dict[str, Any] = {}
     """Further arguments of `Client`: device, threads, max_batch, sha256, ..."""

@@ -8,7 +8,6 @@ linked, so that no change of the repository reaches it.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from bcos_sdk._files import read_plain
+from bcos_sdk._open_inference import check_model_name
 from bcos_sdk.bundle import Bundle, has_manifest
 from bcos_sdk.contract import EXPLAIN_SUFFIX, MANIFEST_PARAMETER
 from bcos_sdk.errors import InputError, OutputError
@@ -36,7 +36,6 @@ from bcos_sdk.triton._tensors import Tensor, input_tensors, output_tensors
 
 __all__ = ["ServedModel", "check_repository", "write_repository"]
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LARGEST_CONFIG = 64 << 20
 
 
@@ -98,18 +97,7 @@ def _of_one_size(bundle: Bundle, size: tuple[int, int]) -> Bundle:
 
 def check_repository(repository: Path | str, name: str, *, overwrite: bool = False) -> None:
     """Raise the error that `write_repository` would raise for this name and what is in the repository now."""
-    if _NAME.fullmatch(name) is None:
-        raise InputError(
-            f"{name!r} cannot be the name of a model on Triton",
-            source="name",
-            hint="Use letters, digits, '.', '_' and '-', and begin with a letter or a digit: --name.",
-        )
-    if name.endswith(EXPLAIN_SUFFIX):
-        raise InputError(
-            f"{name!r} would be taken for the model that explains {name.removesuffix(EXPLAIN_SUFFIX)!r}",
-            source="name",
-            hint=f"Choose a name that does not end with {EXPLAIN_SUFFIX}: --name.",
-        )
+    check_model_name(name, server="Triton", reserved=EXPLAIN_SUFFIX)
     target = Path(repository)
     if has_manifest(target):
         raise OutputError(

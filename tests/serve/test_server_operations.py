@@ -16,6 +16,7 @@ import pytest
 import support.needs_serve  # noqa: F401 - before what needs the extra
 from PIL import Image
 from support.serving import encoded, fake, serving
+from support.waiting import until
 
 from bcos_sdk import Client
 from bcos_sdk.errors import IncompleteExplanationError, SelfTestError
@@ -59,9 +60,14 @@ def test_a_model_that_fails_its_self_test_is_never_ready() -> None:
         raise SelfTestError("the graph differs from its golden record")
 
     with serving(broken, wait=False) as server:
-        time.sleep(0.1)
+        until(lambda: server.post("/predict", photograph()).status == 500)
         assert server.get("/v2/health/ready").status == 503
         assert server.get("/v2/health/live").status == 200
+        answer = server.post("/predict", photograph()).json()
+        assert (answer["error"], answer["retryable"]) == (
+            "the model cannot be served; the log of the server has the cause",
+            False,
+        )
 
 
 def test_bodies_are_bounded_also_if_their_length_is_not_stated() -> None:
