@@ -23,6 +23,7 @@ from support.signers import Authority
 from bcos_sdk import BcosError, Prediction, errors
 from bcos_sdk.bundle import SIGNATURE
 from bcos_sdk.cli import main
+from bcos_sdk.cli._commands import COMMANDS
 from bcos_sdk.cli.benchmark import Report
 from bcos_sdk.ray import arrow_schema
 
@@ -35,6 +36,11 @@ def python_blocks(path: Path) -> list[str]:
 
 def script(name: str) -> types.ModuleType:
     return load_script(f"docs/{name}.py")
+
+
+def test_the_page_of_commands_names_every_command() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text("utf-8")
+    assert set(re.findall(r"^\| `bcos-sdk ([a-z]+)", page, re.MULTILINE)) == COMMANDS.keys()
 
 
 def test_the_benchmarks_page_is_made_from_the_report() -> None:

@@ -32,6 +32,7 @@ __all__ = [
 
 MEAN = "mean"
 _VERSUS = " vs "
+_MOST_SIMILAR = 3
 _AT_PIXEL = re.compile(r"(?P<name>.+?)\s*@\s*(?P<y>[0-9]{1,7}):(?P<x>[0-9]{1,7})")
 
 
@@ -296,9 +297,17 @@ class TargetResolver:
         elif not self._labels:
             hint = "This model has no labels. Use an index."
         else:
-            near = get_close_matches(label.casefold(), self._index_of, n=3)
-            hint = f"Similar labels: {', '.join(near)}." if near else "`client.labels` lists all labels."
+            hint = self._similar(label.casefold())
         raise UnknownTargetError(f"there is no class {shown(label)}", source=shown(label, quote=False), hint=hint)
+
+    def _similar(self, name: str) -> str:
+        """Labels that are spelled like the name, or contain it; else some labels."""
+        containing = [known for known in self._index_of if name.strip() and name in known]
+        near = (get_close_matches(name, self._index_of, n=_MOST_SIMILAR) or containing)[:_MOST_SIMILAR]
+        if near:
+            return f"Similar labels: {', '.join(near)}."
+        some = "; ".join(self._labels[:_MOST_SIMILAR])
+        return f"Labels are, for example, {shown(some, quote=False)}."
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from bcos_sdk.errors import (
     InputError,
     OutOfMemoryError,
     QueueFullError,
+    UnknownTargetError,
     UnreadableImageError,
 )
 from bcos_sdk.results import Failure
@@ -81,5 +82,8 @@ def answer_to(error: BcosError) -> HttpError:
         return HttpError(500, error.code, "the server could not compute the answer; its log has the cause")
     if isinstance(error, ImagesFailedError):
         first = next(result for result in error.results if isinstance(result, Failure))
-        return HttpError(status, first.code, f"{first.source}: {first.message}")
+        named = first.message if first.source in first.message else f"{first.source}: {first.message}"
+        return HttpError(status, first.code, named)
+    if isinstance(error, UnknownTargetError) and error.hint:  # names similar classes
+        return HttpError(status, error.code, f"{error.message}. {error.hint}")
     return HttpError(status, error.code, error.message)

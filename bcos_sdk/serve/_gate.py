@@ -109,8 +109,8 @@ class Gate:
         is_open = path in _OPEN_EXACTLY or (path.startswith(_OPEN) and not path.startswith(_NOT_OPEN))
         if self._token is None or is_open:
             return
-        given = headers.get(b"authorization", "")
-        if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+        scheme, _, given = headers.get(b"authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._token.encode()):
             raise HttpError(
                 401, "unauthorized", "this server needs a bearer token", {"WWW-Authenticate": "Bearer"} | _CLOSE
             )

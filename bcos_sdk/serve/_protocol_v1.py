@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request, Response
 from bcos_sdk.serve._faults import HttpError
 from bcos_sdk.serve._service import Service, service_of
 from bcos_sdk.serve._tensors import invalid
+from bcos_sdk.serve._uploads import Upload
 
 __all__ = ["router"]
 
@@ -67,7 +68,7 @@ def _check_model(service: Service, model: str) -> None:
         raise HttpError(404, "unknown_model", f"there is no such model; there is {service.name}")
 
 
-def _read(body: bytes) -> tuple[list[bytes], dict[str, Any]]:
+def _read(body: bytes) -> tuple[list[Upload], dict[str, Any]]:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -80,14 +81,14 @@ def _read(body: bytes) -> tuple[list[bytes], dict[str, Any]]:
     return [_image(place, instance) for place, instance in enumerate(instances)], document
 
 
-def _image(place: int, instance: Any) -> bytes:
+def _image(place: int, instance: Any) -> Upload:
     """The bytes of {"b64": "…"} or {"image_bytes": {"b64": "…"}}."""
     inner = instance.get("image_bytes", instance) if isinstance(instance, dict) else None
     text = inner.get("b64") if isinstance(inner, dict) else None
     if not isinstance(text, str):
         raise invalid(f'instance {place} must be {{"b64": "…"}}, an image file in base64')
     try:
-        return base64.b64decode(text, validate=True)
+        return Upload.of(base64.b64decode(text, validate=True), f"instance {place}")
     except (ValueError, binascii.Error):
         raise invalid(f"instance {place} is not valid base64") from None
 

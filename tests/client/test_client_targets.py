@@ -87,7 +87,7 @@ def test_a_list_per_image_gives_one_entry_per_image_and_a_shared_list_has_no_end
         ("lyns", UnknownTargetError, r"no class 'lyns'(.|\n)*Similar labels: lynx"),
         ("crane", UnknownTargetError, r"Several classes have this label: 3, 4"),
         ("BOXER", UnknownTargetError, r"Several classes have this label: 5, 6"),
-        ("zzz", UnknownTargetError, "client.labels"),
+        ("zzz", UnknownTargetError, "Labels are, for example, tabby, tabby cat; lynx; fox"),
         ("fox vs lion", UnknownTargetError, "no class 'lion'"),
         (1.5, InputError, "target 1.5 is neither"),
         ([], InputError, "empty"),

@@ -119,7 +119,7 @@ def test_only_the_bearer_of_the_token_may_ask() -> None:
             assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
             assert server.get("/metrics", headers).status == 401
             assert server.get("/v2/models/fake", headers).status == 401
-        assert server.post("/predict", photograph(), {"Authorization": "Bearer s3cret"}).status == 200
+        assert server.post("/predict", photograph(), {"Authorization": "bearer s3cret"}).status == 200
 
 
 def test_request_ids_come_back_and_are_in_every_log_line(caplog: pytest.LogCaptureFixture) -> None:

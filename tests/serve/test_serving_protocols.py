@@ -217,4 +217,4 @@ def test_v1_predicts_and_explains_images_in_base64(server: Server) -> None:
     one_bad = {"instances": [{"b64": text}, {"b64": base64.b64encode(b"text").decode()}]}
     answer = server.post("/v1/models/fake:predict", json.dumps(one_bad)).json()
     assert answer["code"] == "image_unreadable"
-    assert "image 1" in answer["error"]
+    assert "instance 1" in answer["error"]
