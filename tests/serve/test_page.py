@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,15 @@ from typing import Any
 import pytest
 import support.needs_serve  # noqa: F401 - before what needs the extra
 from support.browsers import open_browser
-from support.serving import Server, serving
+from support.serving import Server, fake, serving
 
 from bcos_sdk import Client
 from bcos_sdk.bundle import BUILTIN_MODEL
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+SHOWN = "#result:not([hidden], [aria-busy])"
+WAIT = 120_000
+"""Milliseconds: far above what a busy machine needs."""
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +91,83 @@ def test_a_visit(server: Server) -> None:
             "#file", {"name": "a.png", "mimeType": "image/png", "buffer": b"\x89PNG\r\n\x1a\n no picture"}
         )
         page.wait_for_selector("#status.bad")
+
+
+ODD = ("1", "0", "cat vs dog", "cat", "dog", "5 vs 4", "wolf", "2")
+"""Labels that look like indices, or like comparisons of others."""
+
+
+def test_every_class_can_be_chosen_and_the_chosen_one_is_explained() -> None:
+    with serving(fake(labels=ODD, probability="sigmoid")) as server, open_browser() as browser:
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        page.set_default_timeout(WAIT)
+        page.goto(f"http://127.0.0.1:{server.port}")
+        page.wait_for_selector("#samples img")
+
+        def explained(name: str) -> str:
+            page.wait_for_selector(f"#question:text-is('{name}')")
+            return str(page.inner_text("#terms tr:last-child td:first-child")).removeprefix("Score (logit) of ")
+
+        page.click("#samples button")
+        page.wait_for_selector(SHOWN)
+        listed = page.locator("#classes button").count()
+        first = page.inner_text("#classes [aria-pressed=true] span:first-child")
+        assert listed == 5
+        assert explained(f"What speaks for {first}?") == first
+        for name in ODD:
+            if name == first:
+                continue
+            page.fill("#wanted", name)
+            page.keyboard.press("Enter")
+            assert explained(f"What speaks for {first} and not for {name}?") == f"{first} vs {name}"
+            against = page.locator("#classes [data-role=against]")
+            assert against.inner_text().split("\n")[0] == f"against {name}"
+            assert "%" in against.inner_text(), "its probability is shown, also if it is not among the likeliest"
+            assert page.inner_text("#classes [data-role=for] .role") == "for"
+            page.click("#classes [data-role=for]")
+            assert explained(f"What speaks for {name}?") == name
+            first = name
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert "do not add up to 100 %" in page.inner_text("#independent")
+        shot(page, "search-phone")
+
+        before = page.inner_text("#question")
+        for wanted, message in (("unicorn", "There is no class “unicorn”"), ("o", "Several classes contain “o”")):
+            page.fill("#wanted", wanted)
+            page.click("#search button")
+            page.wait_for_selector(f"#status.bad:has-text('{message}')")
+        refusal = {"error": "broken", "code": "internal_error", "retryable": False}
+        page.route("**/explain?*", lambda route: route.fulfill(status=500, json=refusal))
+        page.fill("#wanted", "wolf")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#status.bad:text-is('broken')")
+        assert page.inner_text("#question") == before, "a failed call leaves the page as it was"
+        page.unroute("**/explain?*")
+        page.locator("#classes [aria-pressed=false]").first.click()
+        page.wait_for_selector("#question:has-text('and not for')")
+        page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": b""})
+        page.wait_for_selector("#status.bad:has-text('This file is empty')")
+        page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": b"text"})
+        page.wait_for_selector("#status.bad:has-text('cannot be read as a picture')")
+
+
+def test_the_page_waits_until_the_model_is_ready() -> None:
+    may_open = threading.Event()
+
+    def slowly(model: str, **given: Any) -> Client:
+        may_open.wait()
+        return fake()(model, **given)
+
+    with serving(slowly, wait=False) as server, open_browser() as browser:
+        try:
+            page = browser.new_page()
+            page.set_default_timeout(WAIT)
+            page.goto(f"http://127.0.0.1:{server.port}")
+            page.wait_for_selector("#status:has-text('The model is starting')")
+        finally:
+            may_open.set()
+        page.wait_for_selector("#samples img")
+        assert page.inner_text("#status") == ""
 
 
 def test_the_page_asks_for_a_token() -> None:

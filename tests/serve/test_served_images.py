@@ -44,12 +44,11 @@ def test_json_is_that_of_the_client_for_a_body_and_a_form(server: Server) -> Non
     with Client(BUILTIN_MODEL, device="cpu", threads=1) as client:
         (predicted,) = client.predict(picture)
         (explained,) = client.explain(picture, targets=["cat", "cat vs dog"])
-    assert Prediction.from_json(server.post("/predict", picture).body) == predicted.model_copy(
-        update={"source": "request body"}
-    )
-    assert Prediction.from_json(server.post("/predict", *form(picture)).body) == predicted.model_copy(
-        update={"source": "a.jpg"}
-    )
+    for answer, source in (
+        (server.post("/predict", picture), "request body"),
+        (server.post("/predict", *form(picture)), "a.jpg"),
+    ):
+        assert Prediction.from_json(answer.body) == predicted.model_copy(update={"source": source})
     assert len(server.post("/predict?top_k=2", picture).json()["classes"]) == 2
     answer = server.post("/explain?target=cat&target=cat%20vs%20dog&arrays=base64", picture)
     result = Explained.from_json(answer.body)

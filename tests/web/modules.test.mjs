@@ -9,7 +9,7 @@ const [root, bundle] = [process.env.BCOS_MODULES, process.env.BCOS_BUNDLE];
 const {fetchBundle} = await import(`${root}/bundle.js`);
 const {Graphs} = await import(`${root}/graphs.js`);
 const {devices, nameOf} = await import(`${root}/runtime.js`);
-const {Client} = await import(`${root}/bcos.js`);
+const {Client, load} = await import(`${root}/bcos.js`);
 const {encode} = await import(`${root}/preprocessing.js`);
 const HOME = "http://host/model/";
 const manifest = JSON.parse(await readFile(`${bundle}/manifest.json`, "utf8"));
@@ -65,6 +65,11 @@ test("other manifests are refused", async () => {
 test("a server that does not answer is an error of its own", async () => {
   globalThis.fetch = async () => { throw new TypeError("network"); };
   await assert.rejects(fetchBundle(HOME), refused("bundle_invalid", /the server does not answer/));
+});
+
+test("an unknown device is an error before anything is fetched", async () => {
+  globalThis.fetch = async () => assert.fail("nothing is fetched");
+  await assert.rejects(load(HOME, {device: "gpu", runtime: HOME}), refused("input_invalid", /no device "gpu"/));
 });
 
 /** A browser with these abilities. */

@@ -332,10 +332,55 @@ def test_an_explanation_that_does_not_add_up_is_not_drawn(tmp_path: Path, page: 
     assert page.locator("#result").is_hidden()
 
 
+def test_the_chosen_class_is_explained_whatever_its_label(tmp_path: Path, page: Any) -> None:
+    labels = ["5", "4", "3", "5 vs 0", "1", "0", "2", "0 vs 5", "9", "8"]
+    bundle = copy_of(open_bundle(builtin_bundle()), tmp_path / "bundle")
+    edit_manifest(bundle, lambda document: document.update(labels=labels))
+    folder = site_of(open_bundle(bundle), tmp_path / "site", samples=SAMPLES)
+    with serving_files(folder) as address:
+        page.goto(address)
+        page.wait_for_selector(READY)
+        page.click("#samples button[title='cat-1.jpg']")
+        first = "5 vs 0"
+        page.wait_for_selector(f"#question:text-is('What speaks for {first}?')")
+        for name in ("0", "9", "0 vs 5"):
+            page.fill("#wanted", name)
+            page.keyboard.press("Enter")
+            page.wait_for_selector(f"#question:text-is('What speaks for {first} and not for {name}?')")
+            assert page.inner_text("#terms tr:last-child td:first-child") == f"Score (logit) of {first} vs {name}"
+            page.click("#classes [data-role=for]")
+            page.wait_for_selector(f"#question:text-is('What speaks for {name}?')")
+            first = name
+        shot(page, "browser-search")
+
+
+def test_a_site_without_its_record_says_so(site: Path, page: Any) -> None:
+    record = site / "deep" / "er" / "site.json"
+    contents = record.read_bytes()
+    with serving_files(site) as address:
+        for damaged, message in (
+            (None, "site.json cannot be fetched"),
+            (b"<!doctype html>", "site.json is not the file"),
+        ):
+            try:
+                record.unlink() if damaged is None else record.write_bytes(damaged)
+                page.goto(f"{address}deep/er/")
+                page.wait_for_selector(f"#status.bad:has-text('{message}')")
+                page.set_input_files("#file", SAMPLES / "cat-1.jpg")
+                page.wait_for_selector("#status:has-text('Computing'), #status.bad")
+                page.wait_for_selector(f"#status.bad:has-text('{message}')")
+            finally:
+                record.write_bytes(contents)
+
+
 def test_frames_of_a_camera_are_explained_live(site: Path, page: Any) -> None:
     with serving_files(site) as address:
         page.goto(f"{address}deep/er/")
         page.wait_for_selector(READY)
+        page.click("#samples button[title='cat-1.jpg']")
+        page.wait_for_selector(SHOWN)
+        page.locator("#classes button", has_text="dog").click()
+        page.wait_for_selector("#question:has-text('not for dog')")
         page.click("#camera")
         page.wait_for_selector("#live:focus")
         page.keyboard.press("Enter")
@@ -344,6 +389,7 @@ def test_frames_of_a_camera_are_explained_live(site: Path, page: Any) -> None:
         while page.inner_text("#terms") == first:
             page.wait_for_timeout(50)
         assert "ms per explanation" in page.inner_text("#status")
+        assert "not for" not in page.inner_text("#question"), "the classes were chosen for another photograph"
         shot(page, "browser-live")
         page.click("#live")
         page.wait_for_selector("#status:has-text('is the most likely class')")

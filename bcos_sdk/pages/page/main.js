@@ -1,19 +1,20 @@
 // The page: from a photograph to its classes, and from one or two chosen classes to their evidence.
 
 import {watchCamera} from "./camera.js";
-import {number, terms, verdict} from "./certificate.js";
+import {terms, verdict} from "./certificate.js";
+import {nameClasses, scoresFor, searched, showClasses} from "./classes.js";
 import {byId, element, say} from "./dom.js";
 import {chosenKind, showPictures, watchDrawing} from "./drawing.js";
-import {MEANING, percent} from "./words.js";
+import {MEANING} from "./words.js";
 
-/** @typedef {import("./types.js").ClassScore} ClassScore */
+/** @typedef {{index: number, label: string, listed?: boolean}} Class `listed`: among the most likely */
 /** @typedef {import("./types.js").PageModel} PageModel */
 /** @typedef {import("./types.js").Result} Result */
 
 /** @type {import("./types.js").Kind[]} */
 const KINDS = ["display", "overlay", "heatmap", "rgba"];
-/** @type {{image: Blob | null, chosen: ClassScore[], call: number}} */
-const state = {image: null, chosen: [], call: 0};
+/** `shown` is what the page explains now: a call that fails leaves it. @type {{image: Blob | null, chosen: Class[], call: number, shown: {image: Blob | null, chosen: Class[]}}} */
+const state = {image: null, chosen: [], call: 0, shown: {image: null, chosen: []}};
 /** @type {PageModel} */
 let model;
 
@@ -30,36 +31,41 @@ async function attempt(work) {
   }
 }
 
-/** A class index is unambiguous; labels may repeat. */
-const target = () => state.chosen.length === 2 ? [state.chosen.map(one => one.label).join(" vs ")]
-  : state.chosen.map(one => String(one.index));
+/** @returns {import("./types.js").Chosen | null} */
+const target = () => state.chosen.length ? {index: state.chosen[0].index, against: state.chosen[1]?.index} : null;
 
 async function explain() {
   if (!state.image) return;
-  const call = ++state.call;
+  const call = ++state.call, {image} = state;
   say("Computing …");
   byId("result").setAttribute("aria-busy", "true");
   try {
-    const result = await model.explain(state.image, target(), KINDS);
+    const result = await model.explain(image, target(), KINDS, scoresFor(state.chosen));
     if (call !== state.call) return;  // the answer to an older click
-    if (!state.chosen.length) state.chosen = [result.prediction.classes[0]];
+    if (!state.chosen.length) state.chosen = [{...result.prediction.classes[0], listed: true}];
     show(result);
+    state.shown = {image, chosen: state.chosen};
     say(`${result.prediction.classes[0].label} is the most likely class${result.milliseconds ? ` (${Math.round(result.milliseconds)} ms)` : ""}.`);
   } catch (error) {
-    byId("result").hidden = true;  // a picture of another class or image must not stay
+    if (call !== state.call) return;
+    if (state.shown.image === image) state.chosen = state.shown.chosen;
+    else byId("result").hidden = true;  // a picture of another image must not stay
     throw error;
   } finally {
-    byId("result").removeAttribute("aria-busy");
+    if (call === state.call) byId("result").removeAttribute("aria-busy");
   }
 }
 
 /** @param {Result} result */
 function show({prediction, explanations: [explanation]}) {
   const chosen = state.chosen.length ? state.chosen : prediction.classes.slice(0, 1);
-  showClasses(prediction.classes, chosen);
+  showClasses(prediction.classes, chosen, one => attempt(() => choose(one)));
   const question = chosen.length === 2 ? `What speaks for ${chosen[0].label} and not for ${chosen[1].label}?`
     : `What speaks for ${explanation.target.label}?`;
   byId("question").textContent = question;
+  byId("legend").textContent = chosen.length === 2
+    ? `Red pixels speak for ${chosen[0].label} more than for ${chosen[1].label}, blue pixels the other way round.`
+    : "Red pixels speak for it, blue pixels against it.";
   const {good, text} = verdict(explanation.completeness);
   byId("verdict").textContent = text;
   byId("verdict").className = good ? "good" : "bad";
@@ -74,34 +80,17 @@ function show({prediction, explanations: [explanation]}) {
   showPictures(explanation.pictures, question);
 }
 
-/** @param {ClassScore[]} classes @param {ClassScore[]} chosen */
-function showClasses(classes, chosen) {
-  const focused = /** @type {any} */ (document.activeElement)?.dataset?.index;
-  byId("classes").replaceChildren(...classes.map(one => {
-    const button = element("button", "", {type: "button"});
-    button.dataset.index = one.index;
-    button.setAttribute("aria-pressed", chosen.some(other => other.index === one.index));
-    const share = one.probability === null ? `logit ${number(one.logit)}` : percent(one.probability);
-    button.append(element("span", one.label), element("span", share));
-    if (one.probability !== null) button.append(element("progress", "", {max: 1, value: one.probability}));
-    button.addEventListener("click", () => attempt(() => choose(one)));
-    const entry = element("li");
-    entry.append(button);
-    return entry;
-  }));
-  if (focused !== undefined) byId("classes").querySelector(`[data-index="${focused}"]`)?.focus();
-}
-
-/** @param {ClassScore} one */
+/** @param {Class} one */
 async function choose(one) {
   const known = state.chosen.findIndex(other => other.index === one.index);
-  if (known >= 0 && state.chosen.length === 2) state.chosen.splice(known, 1);
+  if (known >= 0 && state.chosen.length === 2) state.chosen = state.chosen.filter((_, place) => place !== known);
   else if (known < 0) state.chosen = state.chosen.length === 2 ? [one] : [...state.chosen, one];
   await explain();
 }
 
 /** @param {Blob} image */
 async function open(image) {
+  if (!image.size) throw new Error("This file is empty. Choose another photograph.");
   state.image = image;
   state.chosen = [];
   await explain();
@@ -109,9 +98,14 @@ async function open(image) {
 
 /** @param {ImageBitmap} frame of the camera */
 async function explainFrame(frame) {
-  state.image = null;
+  if (state.image) {  // the class was chosen for the photograph
+    state.image = state.shown.image = null;
+    state.chosen = [];
+    state.call++;
+    byId("result").removeAttribute("aria-busy");
+  }
   const began = performance.now();
-  const result = await model.explain(frame, target(), ["display", chosenKind()]);
+  const result = await model.explain(frame, target(), ["display", chosenKind()], scoresFor(state.chosen));
   show(result);
   const whole = performance.now() - began;
   say(`${result.prediction.classes[0].label}, ${Math.round(result.milliseconds ?? whole)} ms per explanation, ${(1000 / whole).toFixed(1)} frames per second.`);
@@ -134,6 +128,8 @@ async function showModel() {
   loading.hidden = byId("token-form").hidden = true;
   byId("title").textContent = document.title = `${info.name}: what speaks for a class?`;
   byId("about").textContent = info.about;
+  byId("independent").hidden = info.probability !== "sigmoid";
+  nameClasses(info.labels);
   byId("samples").replaceChildren(...await Promise.all(info.samples.map(async name => {
     const blob = await model.sample(name);
     const button = element("button", "", {type: "button", title: name});
@@ -163,6 +159,13 @@ export function start(given) {
     event.preventDefault();
     model.useToken?.(byId("token").value);
     attempt(showModel);
+  });
+  byId("search").addEventListener("submit", (/** @type {Event} */ event) => {
+    event.preventDefault();
+    attempt(async () => {
+      await choose(searched(byId("wanted").value));
+      byId("wanted").value = "";
+    });
   });
   watchDrawing();
   watchCamera({open: blob => attempt(() => open(blob)), explainFrame: model.live ? explainFrame : null});

@@ -1,6 +1,15 @@
 // The model behind the page, reached through its server.
 
+import {say} from "./dom.js";
+
 /** @typedef {import("./types.js").PageModel} PageModel */
+
+const FOR_PEOPLE = {
+  image_unreadable: "This file cannot be read as a picture.",
+  image_too_large: "This picture is too large for the server.",
+  body_too_large: "This file is too large for the server.",
+};
+const MOST_TRIES = 20;
 
 export class ModelError extends Error {
   /** @param {string} message @param {boolean} unauthorized */
@@ -21,9 +30,13 @@ export class ServerModel {
   async sample(name) { return (await this.#fetch(`page/samples/${encodeURIComponent(name)}`)).blob(); }
 
   /** @type {PageModel["explain"]} */
-  async explain(image, targets, kinds) {
+  async explain(image, chosen, kinds, scores) {
     const query = new URLSearchParams();
-    for (const target of targets) query.append("target", target);
+    if (chosen) {
+      query.append("index", String(chosen.index));
+      if (chosen.against !== undefined) query.append("against", String(chosen.against));
+      query.append("top_k", String(Math.min(scores, 1000)));
+    }
     for (const kind of kinds) query.append("picture", kind);
     const result = await (await this.#fetch(`explain?${query}`, {method: "POST", body: /** @type {Blob} */ (image)})).json();
     for (const explanation of result.explanations) {
@@ -33,19 +46,30 @@ export class ServerModel {
     return result;
   }
 
-  /** @param {string} path @param {RequestInit} [options] */
+  /** Ask again while the server starts, and a few times while it is busy. @param {string} path @param {RequestInit} [options] */
   async #fetch(path, options = {}) {
+    for (let tries = 1; ; tries++) {
+      const answer = await this.#ask(path, options);
+      if (answer.ok) return answer;
+      const {error, code, retryable} = await answer.json().catch(() => ({error: answer.statusText}));
+      const isStarting = code === "not_ready";
+      if (answer.status !== 503 || !retryable || (!isStarting && tries >= MOST_TRIES)) {
+        throw new ModelError(FOR_PEOPLE[/** @type {keyof FOR_PEOPLE} */ (code)] ?? error, answer.status === 401);
+      }
+      say(isStarting ? "The model is starting …" : "The server is busy. The page asks again …");
+      await new Promise(resolve => setTimeout(resolve, 1000 * Number(answer.headers.get("Retry-After") ?? 1)));
+    }
+  }
+
+  /** @param {string} path @param {RequestInit} options */
+  async #ask(path, options) {
     /** @type {Record<string, string>} */
     const headers = this.#token ? {Authorization: `Bearer ${this.#token}`} : {};
-    let answer;
     try {
-      answer = await fetch(path, {...options, headers});
+      return await fetch(path, {...options, headers});
     } catch {
       throw new ModelError("The server does not answer.", false);
     }
-    if (answer.ok) return answer;
-    const text = await answer.json().then(body => body.error, () => answer.statusText);
-    throw new ModelError(text, answer.status === 401);
   }
 }
 

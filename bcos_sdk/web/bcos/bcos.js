@@ -14,6 +14,7 @@ import {Explanation} from "./explanation.js";
 import {Graphs} from "./graphs.js";
 import {enlargement} from "./pictures.js";
 import {encode, enlargedCrop, prepare} from "./preprocessing.js";
+import {checkDevice} from "./runtime.js";
 import {MEAN, resolve} from "./targets.js";
 
 export {BcosError, Explanation};
@@ -35,6 +36,7 @@ const TOP_K = 5;
  * @param {string | URL} url ends with "/" @param {Options} [options]
  */
 export async function load(url, {sha256, device = "auto", threads, runtime = new URL("../runtime/", import.meta.url), progress} = {}) {
+  checkDevice(device);
   const bundle = await fetchBundle(url, {sha256, progress});
   const {graphs, refused} = await Graphs.open(bundle, new URL(runtime, globalThis.location?.href), device, threads);
   return new Client(bundle, graphs, refused);

@@ -23,6 +23,13 @@ const PROVIDERS = {
   wasm: "wasm",
 };
 
+/** @param {string} wanted */
+export function checkDevice(wanted) {
+  if (!["auto", "webgpu", "wasm"].includes(wanted)) {
+    throw new BcosError("input_invalid", `There is no device ${JSON.stringify(wanted)}.`, 'Use the device "auto", "webgpu" or "wasm".');
+  }
+}
+
 /** @param {Device} device */
 export const nameOf = ({kind, threads}) =>
   kind === "webgpu" ? "WebGPU" : `WebAssembly, ${threads === 1 ? "one thread" : `${threads} threads`}`;

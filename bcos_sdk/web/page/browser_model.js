@@ -11,6 +11,8 @@ export class BrowserModel {
   /** @type {Map<number, {resolve: (value: any) => void, reject: (error: Error) => void}>} */
   #waiting = new Map();
   #calls = 0;
+  /** @type {Promise<import("./types.js").Info> | null} */
+  #opened = null;
   /** @type {(done: number, total: number) => void} */
   #progress = () => {};
   live = true;
@@ -23,17 +25,19 @@ export class BrowserModel {
   }
 
   /** @type {PageModel["info"]} */
-  async info(progress) {
+  info(progress) {
     this.#progress = progress;
-    const answer = await fetch("site.json");
-    if (!answer.ok) throw new Error(`site.json cannot be fetched: the server answers ${answer.status}.`);
-    const site = await answer.json();
-    const {device, refused} = await this.#load(site.bundle_sha256);
-    this.runtime = device === "WebGPU" ? "webgpu" : "wasm";
-    return {name: site.name, samples: site.samples, about: `Computed on this device with ${device}. Your images are not sent anywhere.${refused.map((/** @type {string} */ reason) => ` Not used: ${reason}`).join("")}`};
+    return this.#opened = this.#open();
   }
 
-  /** @param {string} sha256 @returns {Promise<{device: string, refused: string[]}>} */
+  async #open() {
+    const site = await record();
+    const {device, refused, labels, probability} = await this.#load(site.bundle_sha256);
+    this.runtime = device === "WebGPU" ? "webgpu" : "wasm";
+    return {name: site.name, samples: site.samples, labels, probability, about: `Computed on this device with ${device}. Your images are not sent anywhere.${refused.map((/** @type {string} */ reason) => ` Not used: ${reason}`).join("")}`};
+  }
+
+  /** @param {string} sha256 @returns {Promise<{device: string, refused: string[], labels: string[], probability: string}>} */
   async #load(sha256) {
     try {
       return await this.#call("load", {sha256});
@@ -47,8 +51,9 @@ export class BrowserModel {
   async sample(name) { return (await fetch(`samples/${encodeURIComponent(name)}`)).blob(); }
 
   /** @type {PageModel["explain"]} */
-  explain(image, targets, kinds) {
-    return this.#call("explain", {image, targets, kinds}, image instanceof ImageBitmap ? [image] : []);
+  async explain(image, chosen, kinds, scores) {
+    await this.#opened;  // a model that was refused explains nothing, for the same reason
+    return this.#call("explain", {image, chosen, kinds, scores}, image instanceof ImageBitmap ? [image] : []);
   }
 
   /**
@@ -80,4 +85,13 @@ export class BrowserModel {
     for (const {reject} of this.#waiting.values()) reject(new Error(reason));
     this.#waiting.clear();
   }
+}
+
+/** What the site says about its model. @returns {Promise<{name: string, samples: string[], bundle_sha256: string}>} */
+async function record() {
+  const answer = await fetch("site.json").catch(() => null);
+  if (!answer?.ok) throw new Error(`site.json cannot be fetched: the server ${answer ? `answers ${answer.status}` : "does not answer"}.`);
+  const site = await answer.json().catch(() => null);
+  if (!site?.bundle_sha256) throw new Error("site.json is not the file that bcos-sdk web writes. Copy the whole folder to the server again.");
+  return site;
 }

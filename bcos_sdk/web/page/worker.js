@@ -3,7 +3,7 @@
 import {load} from "../bcos/bcos.js";
 
 /** @typedef {import("./types.js").Kind} Kind */
-/** @typedef {{load: {sha256: string}, explain: {image: Blob | ImageBitmap, targets: string[], kinds: Kind[]}}} Requests */
+/** @typedef {{load: {sha256: string}, explain: {image: Blob | ImageBitmap, chosen: import("./types.js").Chosen | null, kinds: Kind[], scores: number}}} Requests */
 /** @typedef {import("../bcos/explanation.js").Explanation} Explanation */
 
 /** @type {Promise<import("../bcos/bcos.js").Client>} */
@@ -19,15 +19,17 @@ const METHODS = {
       postMessage({progress: [done, total]});
     }});
     const client = await loading;
-    return {device: client.device, refused: client.refused};
+    const {probability, classes} = client.manifest;
+    const labels = client.labels ?? Array.from({length: classes}, (_, index) => String(index));
+    return {device: client.device, refused: client.refused, labels, probability};
   },
 
   /** @param {Requests["explain"]} given */
-  async explain({image, targets, kinds}) {
+  async explain({image, chosen, kinds, scores}) {
     const client = await loading;
     const began = performance.now();
-    const wanted = targets.map(target => /^\d+$/.test(target) && !client.labels?.includes(target) ? Number(target) : target);
-    const {prediction, explanations} = await client.explain(image, wanted.length ? wanted : null);
+    const target = chosen && (chosen.against === undefined ? chosen.index : {target: chosen.index, against: chosen.against});
+    const {prediction, explanations} = await client.explain(image, target, {topK: chosen ? scores : 1});
     const milliseconds = performance.now() - began;
     return {prediction, milliseconds, explanations: await Promise.all(explanations.map(one => drawn(one, kinds)))};
   },
