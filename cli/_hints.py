@@ -23,7 +23,6 @@ _PHRASES = {
     'The attribute `results` of this error has the other results; on_error="return" returns them instead.': "",
     "Use predict_stream or explain_stream, or raise Limits(images=…).": "Pass fewer images at once.",
     'Pixel(target, y, x), Region(target, mask), or the text "label @ y:x"': '--target "label @ y:x"',
-    "`client.labels` lists all labels": "`bcos-sdk models labels MODEL` lists all labels",
 }
 """What has no single argument."""
 

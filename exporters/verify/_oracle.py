@@ -113,7 +113,7 @@ def check_finite(truth: Truth) -> None:
             raise ParityError(
                 f"the module has NaN or infinity as its result on the probe image {name!r}, in torch in float64",
                 hint="No bundle was written. Find the division by zero or the overflow: a norm that divides needs an "
-                "addend or a minimum, as in `x / x.norm(dim=-1, keepdim=True).clamp(min=1e-6).detach()`.",
+                "addend or a minimum, as in `x / x.norm(dim=-1).clamp(min=1e-6).detach()[..., None]`.",
             )
 
 

@@ -158,7 +158,7 @@ def test_the_page_waits_until_the_model_is_ready() -> None:
         may_open.wait()
         return fake()(model, **given)
 
-    with serving(slowly, wait=False) as server, open_browser() as browser:
+    with open_browser() as browser, serving(slowly, wait=False) as server:  # without a browser, it is not started
         try:
             page = browser.new_page()
             page.set_default_timeout(WAIT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -54,12 +55,12 @@ class RemoteBackend(WithoutLayers, GraphBackend):
     def runs_at_once(self) -> int:
         return self._connections
 
-    def explain(self, images: Any, targets: Integers, *, weights: bool) -> ExplainOutputs:
+    def start_explain(self, images: Any, targets: Integers, *, weights: bool) -> Callable[[], ExplainOutputs]:
         """Explain in several requests if the server takes fewer targets at once."""
         most = self._served.most_targets
-        starts = range(0, targets.shape[1], most)
-        parts = [super(RemoteBackend, self).explain(images, targets[:, i : i + most], weights=weights) for i in starts]
-        return ExplainOutputs.joined(parts)
+        start = super().start_explain
+        parts = [start(images, targets[:, i : i + most], weights=weights) for i in range(0, targets.shape[1], most)]
+        return lambda: ExplainOutputs.joined([part() for part in parts])
 
     def stop(self) -> None:
         super().stop()
