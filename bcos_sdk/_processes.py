@@ -1,14 +1,15 @@
-"""Child processes that run Python with the packages of this process, and the peak memory of a process."""
+"""Child processes that run Python with the packages of this process, and the memory of a process."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
 import sys
 from pathlib import Path
 
-__all__ = ["import_path", "is_running", "last_lines", "peak_memory", "python_command"]
+__all__ = ["import_path", "is_running", "last_lines", "peak_memory", "python_command", "return_freed_memory"]
 
 _LINES_QUOTED = 3
 _SET_PATH = "import json, sys\nsys.path[:] = json.loads(sys.argv.pop(1))\n"
@@ -50,6 +51,14 @@ def is_running(process: int) -> bool:
     except OverflowError:  # no process has such a number
         return False
     return True
+
+
+def return_freed_memory() -> None:
+    """Let the C library give memory that was freed back to the system. It may keep hundreds of MB for later."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; musl keeps little
+        if trim is not None:
+            trim(0)
 
 
 def peak_memory() -> int | None:

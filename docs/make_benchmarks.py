@@ -46,9 +46,10 @@ not depend on them.
   image and also draws the picture.
 - *cold start*: from the start of Python to the first explanation. *peak MB*: the peak memory of a process that explains
   one batch of the largest size, including Python and libraries.
-- *folder*: JPEGs of 500×375 pixels, or of the input size if the model does not resize, through `bcos-sdk predict
-  --explain --out`, from the start of the process to its end. "÷ backend" is this throughput divided by that of the
-  backend alone on arrays in memory, measured just before and after. "without start" does not count the cold start.
+- *folder*: JPEGs of 500×375 pixels, or of the input size if the model does not resize or its input is smaller than
+  128 pixels, through `bcos-sdk predict --explain --out`, from the start of the process to its end. "÷ backend" is this
+  throughput divided by that of the backend alone on arrays in memory, measured just before and after. "without start"
+  does not count the cold start.
 - *stream*, *callers*: JPEGs in memory through `Client.explain_stream`, and through `Client.explain` of one client that
   many threads call with one image each. "÷ backend" and "÷ stream" are ratios of throughput, interleaved with the
   backend alone. "ms per call" is the median while all callers call.

@@ -60,8 +60,10 @@ def measure(folder: Path) -> dict[str, Any]:
     for number in range(_ROUNDS + 1):
         for place in round_order(len(measured), number):
             point = measured[place]
-            took = _explain(backends[point["device"], point["side"], point["threads"]], point)
-            if number:  # the first round is a warm-up
+            backend = backends[point["device"], point["side"], point["threads"]]
+            _explain(backend, point)  # so that no time is spent on what the point before left in caches and threads
+            took = _explain(backend, point)
+            if number:  # in the first round graphs are compiled
                 seconds[place].append(took)
         sys.stderr.write(f"round {number} of {_ROUNDS}\n")
     for point, times in zip(measured, seconds, strict=True):

@@ -46,6 +46,8 @@ from bcos_sdk.registry import Registry, model_registry
 __all__ = ["Options", "run_benchmark"]
 
 _PHOTOGRAPH_SIZE = (375, 500)
+_SMALL_INPUT = 128
+"""The least height and width of an input that is made from photographs, in pixels."""
 _PACKAGES_NEEDED: dict[Comparison, tuple[str, ...]] = {
     "reference": ("torch", "bcos", "einops", "torchvision"),
     "conventional": ("torch", "onnx", "onnxruntime", "onnxscript", "torchvision"),
@@ -191,9 +193,9 @@ def _time_all(
 
 
 def _picture_size(subject: Subject) -> tuple[int, int]:
-    """Return height and width of the JPEGs: of a photograph, or of the network's input if it does not resize."""
+    """Height and width of the JPEGs: of a photograph, or of the network's input if it is small or does not resize."""
     spec = subject.bundle.manifest.input
-    return spec.size if spec.resize is None else _PHOTOGRAPH_SIZE
+    return spec.size if spec.resize is None or min(spec.size) < _SMALL_INPUT else _PHOTOGRAPH_SIZE
 
 
 def _measure_alone(

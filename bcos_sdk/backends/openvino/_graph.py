@@ -11,12 +11,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from bcos_sdk._processes import return_freed_memory
 from bcos_sdk._telemetry import import_openvino
 from bcos_sdk.backends._forks import keep_in_forked_children
 from bcos_sdk.backends._graph import Arrays, Feed, Graph, TensorSpec, batch_size, inference_error, is_out_of_memory
 from bcos_sdk.backends._runtime import unavailable
-from bcos_sdk.backends.openvino._rewrite import rewrite
-from bcos_sdk.bundle import move_external_data, release_pages
+from bcos_sdk.backends.openvino._rewrite import rewrite, share_weights
+from bcos_sdk.bundle import external_tensors, move_external_data, release_pages
 from bcos_sdk.errors import BcosError, BundleError, ClientClosedError, InferenceError, OutOfMemoryError
 
 __all__ = ["DEVICE", "OpenvinoGraph", "images_per_run", "powers_of_two"]
@@ -59,7 +60,7 @@ class OpenvinoGraph(Graph):
         images_per_run: int | None = None,
     ) -> None:
         self._name = name or (graph.name if isinstance(graph, Path) else "the graph")
-        self._weights = weights  # OpenVINO does not copy them
+        self._weights = weights  # constants of the model use this memory
         self._threads = threads
         self._images_per_run = images_per_run
         self._requests: dict[_Sizes, Any] = {}
@@ -68,7 +69,14 @@ class OpenvinoGraph(Graph):
         self._stopped = False
         self._closed = False
         keep_in_forked_children(self)
-        self._model = self._read(graph if weights is None else _with_weights_in_memory(graph, weights))
+        if weights is None:
+            self._model = self._read(graph)
+        else:
+            contents = graph.read_bytes() if isinstance(graph, Path) else graph
+            self._model = self._read(_with_weights_in_memory(contents, weights))
+            share_weights(self._model, external_tensors(contents, weights))
+            release_pages(weights)
+            return_freed_memory()
         self._inputs: dict[str, tuple[Any, np.dtype[Any]]] = {}
         for port in self._model.inputs:
             spec = port.partial_shape, np.dtype(port.element_type.to_dtype())
@@ -251,9 +259,8 @@ def _message(error: Exception) -> str:
     return " ".join(line for line in lines if line and not line.startswith(_SOURCE_LINES)) or str(error)
 
 
-def _with_weights_in_memory(graph: Path | bytes, weights: memoryview) -> bytes:
+def _with_weights_in_memory(contents: bytes, weights: memoryview) -> bytes:
     """The graph with the addresses of its weights in the memory of this process, so that OpenVINO opens no file."""
-    contents = graph.read_bytes() if isinstance(graph, Path) else graph
     address = np.frombuffer(weights, np.uint8).ctypes.data
     return move_external_data(contents, location=_MEMORY_LOCATION, start=address)
 
