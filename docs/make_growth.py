@@ -21,9 +21,10 @@ TEXT = """\
 
 `{model}` with random weights on {cpu}, {cores} cores. One value grows: the number of images, of targets of one image,
 or of pixels of one image; everything else stays at one image, one target, 224×224 and two threads. Threads are
-compared with eight images. Times are medians of {rounds} interleaved rounds. Memory is the peak of a process that
-explains twice, with Python and libraries. Dashed: the straight line that fits best. "Off the line" is the largest
-distance of a point from it, relative to the line's value there.
+compared with eight images. Times are medians of {rounds} interleaved rounds; each timed call follows one of the same
+kind that is not timed. Memory is the peak of a process that explains twice, with Python and libraries. Dashed: the
+straight line that fits best. "Off the line" is the largest distance of a point from it, relative to the line's value
+there.
 
 {table}
 
@@ -41,9 +42,9 @@ _REASONS = """\
 - Time is a straight line in images, targets and pixels: the work of each is the same, and a call itself costs little.
 - One target of an image takes the path that also serves batches. From two targets on, the forward pass is shared, so
   each further target costs one backward pass.
-- OpenVINO runs larger batches in parts, so its memory does not grow with the number of images, except by their results.
-  ONNX Runtime keeps the activations of a whole batch.
-- Two threads are less than twice as fast as one, because both share the bandwidth of the memory."""
+- OpenVINO runs larger batches in parts, so its memory grows only by the images and their results. ONNX Runtime keeps
+  the activations of a whole batch; for few images, its peak is that of loading the graph.
+- Two threads are less than twice as fast as one, probably because they share caches and the bandwidth of the memory."""
 
 Point = dict[str, Any]
 

@@ -28,8 +28,8 @@ from bcos_sdk import Client
 from bcos_sdk.backends import Driver, _open, probe_driver
 from bcos_sdk.bundle import Bundle
 
-hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
-hypothesis.settings.load_profile("repeatable")
+hypothesis.settings.register_profile("full", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("fast", hypothesis.settings.get_profile("full"), max_examples=30)
 one_thread.install()
 
 _PARITY = "parity with the reference package, float64, relative error"
@@ -58,6 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    hypothesis.settings.load_profile("full" if config.getoption("--full") else "fast")
     tables: dict[str, dict[str, str]] = {title: {} for title in _COLUMNS}
     config.stash[_TABLES] = tables
     if BUNDLES not in os.environ:  # otherwise this is a worker process, or a folder of bundles was prepared

@@ -15,7 +15,7 @@ from support.operator_cases import CASES
 pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="pip install 'bcos-sdk[openvino]'")
 
 TOLERANCE = 2e-5
-PARTS = 8
+PARTS = 16
 FAST = 1
 """The number of parts in the fast tests. `make test-full` runs all of them."""
 

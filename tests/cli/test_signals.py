@@ -82,7 +82,9 @@ main(["slow"])
 
 @posix
 @pytest.mark.needs_torch
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full)]
+)
 def test_a_signal_during_an_export_leaves_no_files(number: signal.Signals, code: int, tmp_path: Path) -> None:
     process = python(MAIN, "export", "cifar10_resnet18_w16", "-o", str(tmp_path / "out" / "bundle"), folder=tmp_path)
     assert process.stderr is not None

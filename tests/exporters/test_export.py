@@ -15,6 +15,7 @@ import pytest
 import torch
 from support import reference
 from support.explaining import explain, random_image, relative_error
+from support.fast import only_fast
 from support.members import MEMBERS, Size, build_member, images
 from torch import Tensor, nn
 
@@ -73,7 +74,7 @@ def test_every_family_at_a_small_size(name: str, tmp_path: Path) -> None:
     check_session(bundle, module, (64, 64))
 
 
-@pytest.mark.parametrize("name", CIFAR)
+@pytest.mark.parametrize("name", only_fast(CIFAR, ["cifar10_resnet20_bn"]))
 def test_cifar_networks(name: str, tmp_path: Path) -> None:
     spec = REGISTRY[name]
     module = calibrated(name, 32)

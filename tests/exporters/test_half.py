@@ -28,7 +28,7 @@ from bcos_sdk.models.layers import BcosConv2d
 LARGE = [("densenet121", 64), ("convnext_tiny", 64)]
 FAMILIES = [pytest.param(*family, marks=pytest.mark.full) for family in LARGE]
 FAMILIES += [pytest.param("resnet18", 64), pytest.param("simple_vit_ti_patch16_224", 64)]
-FAMILIES += [pytest.param("vitc_ti_patch1_14", 64), pytest.param("cifar10_resnet20_bn", 32)]
+FAMILIES += [pytest.param("vitc_ti_patch1_14", 64, marks=pytest.mark.full), pytest.param("cifar10_resnet20_bn", 32)]
 FAMILIES += [pytest.param("cifar10_plain9_b1.5", 32)]
 SMALL = "cifar10_resnet20_bnu-linear-nomaxout"
 PRODUCTS = {"Conv", "ConvTranspose", "MatMul"}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.fast import only_fast
 from support.members import MEMBERS, Operators, images
 from support.small_network import SmallNetwork
 from torch import Tensor, nn
@@ -109,7 +110,7 @@ def check_queries(
         torch.testing.assert_close(total, expected.detach(), rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", MEMBERS)
+@pytest.mark.parametrize("name", only_fast(MEMBERS, ["ResNet", "DenseNet", "ConvNeXt", "SimpleViT"]))
 def test_layers_of_every_family_agree_with_autograd(name: str) -> None:
     """The first and the last layer that can be named, and some between them: in blocks, before norms, stages."""
     size, build = MEMBERS[name]

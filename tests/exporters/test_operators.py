@@ -114,6 +114,7 @@ def programs_of_layers() -> list[tuple[Program, tuple[Port, ...]]]:
     return [(compiled.features, ports), (compiled.layers[0].explain, (*LAYER_INPUTS, *LAYER_OUTPUTS))]
 
 
+@pytest.mark.full
 def test_every_entry_and_every_onnx_operator_is_tested(tmp_path: Path) -> None:
     """Every operator of the table, and every ONNX operator of the contract, occurs in a test program."""
     tested, emitted = set(), set()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.compiling import check_against_jacobian
 from support.operator_cases import CASES, Flat, image
@@ -22,7 +22,6 @@ windows = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
 def test_convolutions_of_any_shape(data: st.DataObject) -> None:
     groups = data.draw(st.integers(1, 3))
     kernel, stride, dilation = data.draw(windows), data.draw(windows), data.draw(windows)
@@ -37,7 +36,6 @@ def test_convolutions_of_any_shape(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
 def test_pools_of_any_shape(data: st.DataObject) -> None:
     kernel, stride = data.draw(windows), data.draw(windows)
     padding = (data.draw(st.integers(0, kernel[0] // 2)), data.draw(st.integers(0, kernel[1] // 2)))

@@ -14,7 +14,7 @@ from bcos_sdk.registry import builtin_registry
 
 PUBLISHED = [name for name, spec in builtin_registry().items() if spec.weights is not None]
 # Networks that take more than three seconds even at a small size: by default only their keys and shapes are compared.
-LARGE = ["resnet101", "resnet152", "resnet152_long", "convnext_base", "convnext_base_bnu"]
+LARGE = ["vgg11_bnu", "resnet101", "resnet152", "resnet152_long", "convnext_base", "convnext_base_bnu"]
 LARGE += ["simple_vit_b_patch16_224", "simple_vit_l_patch16_224", "vitc_l_patch1_14"]
 CLASSES = [3, 977]
 TOLERANCE = 1e-9

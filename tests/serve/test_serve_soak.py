@@ -21,7 +21,7 @@ def check(soak: ServeSoak, requests: int) -> None:
 
 
 def test_some_requests_with_hostile_ones_among_them() -> None:
-    check(run(320), 320)
+    check(run(160), 160)
 
 
 @pytest.mark.soak

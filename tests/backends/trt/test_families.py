@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.fast import only_fast
 from support.halves import layers_with_halves, misplaced_halves
 from support.members import MEMBERS, Size, images, member_graphs, prepare, write_graphs
 from support.walking import execute, parse
@@ -44,7 +45,7 @@ def build(graph: Path, folder: Path, size: Size, precision: str, batch: int) -> 
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("name", MEMBERS)
+@pytest.mark.parametrize("name", only_fast(MEMBERS, ["ResNet", "DenseNet", "VGG", "ConvNeXt", "ViT-C"]))
 def test_engines_of_every_family_are_built(name: str, precision: str, tmp_path: Path) -> None:
     """Of the explaining graph, which contains the predicting one."""
     graph = member_graphs(name, half=precision == "fp16").explain

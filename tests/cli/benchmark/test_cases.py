@@ -11,6 +11,7 @@ import pytest
 import support.needs_torch  # noqa: F401
 import torch
 from support.explaining import explain, random_image, relative_error
+from support.fast import only_fast
 from support.gpu_machine import GpuMachine
 
 from bcos_sdk._extras import installed_version
@@ -100,7 +101,7 @@ ONE_OF_EACH = ["resnext50_32x4d", "densenet121", "vgg11_bnu", "convnext_tiny", "
 
 @pytest.mark.parametrize(
     "name",
-    ["resnet18", "vitc_ti_patch1_14", *(pytest.param(name, marks=pytest.mark.full) for name in ONE_OF_EACH)],
+    only_fast(["resnet18", "vitc_ti_patch1_14", *ONE_OF_EACH], ["resnet18"]),
 )
 def test_the_conventional_graph_equals_the_torch_network(name: str, tmp_path: Path) -> None:
     network = build_conventional(REGISTRY[name], SIZE)
@@ -186,7 +187,8 @@ def difference(one: Case, other: Case) -> float:
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("side", ["torch", "compiled"])
 def test_our_network_in_torch_gives_our_logits_and_explanations(
     subject: Subject, side: Any, backend: str, monkeypatch: pytest.MonkeyPatch

@@ -312,7 +312,7 @@ def assumed_after(tmp_path: Path, image: np.ndarray[Any, Any], epsilon: float, *
     return result.stdout, result.stdout[result.stdout.index("Assumed") : result.stdout.index("Difference")]
 
 
-@pytest.mark.parametrize(("epsilon", "is_close"), [(1e-5, True), (1e-4, False)])
+@pytest.mark.parametrize(("epsilon", "is_close"), [pytest.param(1e-5, True, marks=pytest.mark.full), (1e-4, False)])
 def test_a_wrong_epsilon_stays_listed(tmp_path: Path, epsilon: float, is_close: bool) -> None:
     text, assumed = assumed_after(tmp_path, random_pixels(1, seed=3, size=(32, 32))[0], epsilon)
     assert ("The logits agree with those in" in text) == is_close
