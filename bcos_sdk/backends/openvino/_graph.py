@@ -113,7 +113,7 @@ class OpenvinoGraph(Graph):
         self._weights = None
 
     def _read(self, graph: Path | bytes) -> Any:
-        """Read the file once. Files that change later do not change what runs."""
+        """Read the file once. Files that replace it or the weights later do not change what runs."""
         try:
             return _openvino().Core().read_model(graph)
         except Exception as error:  # the errors of OpenVINO have no other common base
