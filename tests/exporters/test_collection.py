@@ -19,7 +19,7 @@ pytestmark = [
 
 LIMIT = 1e-4
 NETWORKS = [(kind, name) for kind, table in COLLECTION.items() for name in table]
-EVERY = 12
+EVERY = 16
 """Of each this many networks, one runs in the fast tests. `make test-full` runs all of them."""
 
 

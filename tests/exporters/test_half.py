@@ -113,6 +113,7 @@ def test_only_products_of_layers_are_in_fp16(bundles: tuple[Bundle, Bundle], gra
     assert norms, "patch norms are convolutions of squares with ones, and stay in float32"
 
 
+@pytest.mark.full
 def test_matrix_products_of_attention_run_in_fp16() -> None:
     module = calibrated("simple_vit_ti_patch16_224", 32)
     _, program = fp16_programs(module, 32)

@@ -321,6 +321,7 @@ def test_a_wrong_epsilon_stays_listed(tmp_path: Path, epsilon: float, is_close: 
         assert (name in assumed) == (not is_close)
 
 
+@pytest.mark.full
 def test_a_photograph_that_is_not_resized_does_not_compare_the_resize(tmp_path: Path) -> None:
     photograph = random_pixels(1, seed=3, size=(36, 40))[0]
     _, assumed = assumed_after(tmp_path, photograph, 1e-5, "--input-size", 32, "--resize", 36)
