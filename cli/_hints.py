@@ -22,6 +22,7 @@ _OPTIONS = {
 _PHRASES = {
     'The attribute `results` of this error has the other results; on_error="return" returns them instead.': "",
     "Use predict_stream or explain_stream, or raise Limits(images=…).": "Pass fewer images at once.",
+    "Labels are, for example, ": "`bcos-sdk models labels MODEL` lists all labels, for example ",
     'Pixel(target, y, x), Region(target, mask), or the text "label @ y:x"': '--target "label @ y:x"',
 }
 """What has no single argument."""

@@ -119,7 +119,7 @@ def test_common_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = {
         "Pass --force to replace it": ["export", "resnet18", "-o", bundle],
         "Pass --overwrite to replace": ["triton", bundle, "models"],
-        "Labels are, for example, tabby": [*arguments, "--target", "qqqq"],
+        "`bcos-sdk models labels MODEL` lists all labels, for example tabby": [*arguments, "--target", "qqqq"],
         "is no address of a model": ["predict", "small.png", "--model", "http://me@host/model"],
         "--token-file FILE": ["predict", "small.png", "--model", "http://me@host/model"],
         "not an image of an allowed format": ["predict", "bad.png", *arguments[2:]],

@@ -27,21 +27,18 @@ def rewrite(model: Any) -> None:
     join_norms(model)
 
 
-def share_weights(model: Any, tensors: Mapping[str, npt.NDArray[Any]]) -> int:
-    """Let constants use the memory of these tensors, by name. Return the number of those that do.
+def share_weights(model: Any, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Let constants use the memory of the tensors with their names.
 
     OpenVINO copies what it reads from the memory of the process, and keeps the copies as long as the model.
     """
     constant = import_module("openvino").op.Constant
-    shared = 0
     for node in _nodes(model, "Constant"):
         tensor = tensors.get(node.get_friendly_name())
         if tensor is not None and (tensor.shape, tensor.dtype) == (node.data.shape, node.data.dtype):
             same = constant(_as_writable(tensor), shared_memory=True)
             same.set_friendly_name(node.get_friendly_name())
             _replace(node, same.output(0))
-            shared += 1
-    return shared
 
 
 def _as_writable(tensor: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -57,25 +54,25 @@ def transpose_in_place(model: Any) -> int:
     Both read W in one pass, but OpenVINO computes Wᵀ in advance and keeps it beside the weights that it packs from it.
     """
     transposed = import_module("openvino.opset13").convolution_backprop_data
-    steps, pads = [1, 1], [0, 0]
     replaced = 0
     for node in _nodes(model, "Convolution"):
-        transpose, is_plain = node.input_value(1).get_node(), _has_steps(node, steps, pads)
-        if transpose.get_type_name() != "Transpose" or not is_plain:
+        transpose = node.input_value(1).get_node()
+        if transpose.get_type_name() != "Transpose" or not _takes_every_pixel(node):
             continue
         weight, order = transpose.input_value(0), transpose.input_value(1).get_node()
         if order.data.tolist() == [1, 0, 2, 3] and list(weight.get_shape())[2:] == [1, 1]:
             other = transposed(
-                node.input_value(0), weight, strides=steps, pads_begin=pads, pads_end=pads, dilations=steps
+                node.input_value(0), weight, strides=[1, 1], pads_begin=[0, 0], pads_end=[0, 0], dilations=[1, 1]
             )
             _replace(node, other.output(0))
             replaced += 1
     return replaced
 
 
-def _has_steps(convolution: Any, strides: list[int], pads: list[int]) -> bool:
+def _takes_every_pixel(convolution: Any) -> bool:
+    """Whether it has no stride and no padding."""
     known = convolution.get_attributes()
-    return list(known["strides"]) == strides and list(known["pads_begin"]) == list(known["pads_end"]) == pads
+    return list(known["strides"]) == [1, 1] and list(known["pads_begin"]) == list(known["pads_end"]) == [0, 0]
 
 
 def _copy_shared_weights(model: Any) -> None:
